@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "quern/tensor_view.h"
+
+namespace quern {
+inline namespace v0 {
+
+/// kSiluMul: the weights are two matrices, gate and up, and C = silu(gate) * up with
+/// silu(x) = x / (1 + exp(-x)) in f32, exp within 2 ulp. C then has as many columns as each part.
+enum class Activation : uint8_t { kNone = 0, kSiluMul = 1 };
+
+/// What happens between the accumulator and the store; fixed order and part of the numeric contract:
+///   int8:  t = f32(acc) * (s_row * s_col);  bf16 activations on int8 weights:  t = acc * s_col
+///   then   t = t + bias[n];   t = activation(t);   t = t + residual[m, n];   C = round(t)
+/// every step one f32 operation rounded to nearest even, the last one to the type of C.
+struct Epilogue {
+  bool bias = false;
+  Activation activation = Activation::kNone;
+  bool residual = false;
+};
+
+/// Whether a row's bits may depend on how many rows a call has (design section 4).
+enum class Invariance : uint8_t {
+  kStrict = 0,   ///< one kernel family for every M: bits of a row never depend on M
+  kFastest = 1,  ///< may switch families by M; only float-accumulating plans at level amx differ
+};
+
+}  // namespace v0
+}  // namespace quern

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "quern/export.h"
+#include "quern/status.h"
+
+namespace quern {
+inline namespace v0 {
+
+/// How packed bytes are laid out. The value names a byte format for ever: a change of layout is a new
+/// value. "n16" is a panel of 16 output columns that runs through all of K, so that a decode thread
+/// which takes four panels walks four sequential streams.
+enum class WeightLayout : uint32_t {
+  kNone = 0,
+  /// panel p, k-pair i, column c, j in {0, 1}: bf16 W[16 p + c][2 i + j]; zero beyond N and K.
+  kBf16Vnni2N16 = 0x0101,
+  /// panel p, k-quad i, column c, j in 0..3: u8 code W[16 p + c][4 i + j] + 128; 128 beyond N and K.
+  /// Then one f32 scale for each of the padded columns, zero beyond N.
+  kU8Vnni4N16 = 0x0201,
+  /// As the two above with panels alternating: gate columns 16 p.., up columns 16 p...
+  kBf16Vnni2N16GateUp = 0x0102,
+  kU8Vnni4N16GateUp = 0x0202,
+};
+
+/// "bf16.vnni2.n16.v1", "u8.vnni4.n16.v1", with ".gateup" where panels alternate.
+QUERN_API const char* to_string(WeightLayout layout) noexcept;
+
+/// Immutable packed weights. Copies share the bytes; safe to use from any number of threads.
+class QUERN_API PackedWeights {
+ public:
+  PackedWeights() = default;
+
+  WeightLayout layout() const noexcept { return layout_; }
+  /// Output columns of C that these weights produce (of each part, for gate/up layouts) and depth.
+  int64_t n() const noexcept { return n_; }
+  int64_t k() const noexcept { return k_; }
+  /// Everything, scales included.
+  size_t bytes() const noexcept { return bytes_; }
+  /// 64-byte aligned.
+  const std::byte* data() const noexcept { return data_.get(); }
+  bool empty() const noexcept { return layout_ == WeightLayout::kNone; }
+
+  /// Bytes from one panel of 16 columns to the next.
+  int64_t panel_bytes() const noexcept { return panel_bytes_; }
+  /// Null where the layout has no scales.
+  const float* scales() const noexcept;
+
+ private:
+  friend class PackedWeightsBuilder;
+  WeightLayout layout_ = WeightLayout::kNone;
+  int64_t n_ = 0;
+  int64_t k_ = 0;
+  int64_t panel_bytes_ = 0;
+  size_t bytes_ = 0;
+  size_t scale_offset_ = 0;
+  std::shared_ptr<const std::byte> data_;
+};
+
+}  // namespace v0
+}  // namespace quern

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "quern/export.h"
+
+namespace quern {
+inline namespace v0 {
+
+enum class StatusCode : int32_t {
+  kOk = 0,
+  kInvalidArgument = 1,  ///< the caller broke a rule of the contract; the text names argument, value and rule
+  kUnsupported = 2,      ///< legal, but no kernel of this build or machine can do it
+  kTooLarge = 3,         ///< beyond a documented limit
+  kOutOfMemory = 4,
+  kJitUnavailable = 5,   ///< no executable memory, or JIT switched off
+  kInternal = 6,
+};
+
+/// Outcome of a call. Trivially copyable: a code, static text and two numbers, so that returning
+/// one from a hot path costs nothing; the message is put together when somebody asks for it.
+class [[nodiscard]] Status {
+ public:
+  constexpr Status() noexcept = default;
+
+  /// `text` must live for ever (a string literal). `{0}` and `{1}` in it stand for the two numbers.
+  constexpr Status(StatusCode code, const char* text, int64_t v0 = 0, int64_t v1 = 0) noexcept
+      : code_(code), text_(text), values_{v0, v1} {}
+
+  constexpr bool ok() const noexcept { return code_ == StatusCode::kOk; }
+  constexpr StatusCode code() const noexcept { return code_; }
+  constexpr const char* text() const noexcept { return text_; }
+  constexpr int64_t value(int i) const noexcept { return values_[i]; }
+
+  /// "invalid argument: a.cols (4095) must equal desc.k (4096)". Allocates.
+  QUERN_API std::string message() const;
+
+ private:
+  StatusCode code_ = StatusCode::kOk;
+  const char* text_ = "";
+  int64_t values_[2] = {0, 0};
+};
+
+QUERN_API const char* to_string(StatusCode code) noexcept;
+
+/// A value or the Status that says why there is none.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}      // NOLINT: implicit by design
+  Result(Status status) noexcept : status_(status) {}  // NOLINT: implicit by design
+
+  bool ok() const noexcept { return value_.has_value(); }
+  const Status& status() const noexcept { return status_; }
+  T& value() & { return *value_; }
+  const T& value() const& { return *value_; }
+  T&& value() && { return std::move(*value_); }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  T& operator*() { return *value_; }
+  const T& operator*() const { return *value_; }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+}  // namespace v0
+}  // namespace quern

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include "quern/export.h"
+#include "quern/problem.h"
+
+namespace quern {
+inline namespace v0 {
+
+/// How a GEMM is cut up. Changing any of these changes speed only, never a bit of the result.
+struct GemmBlocking {
+  int32_t mr = 0;    ///< rows of the register block
+  int32_t nr = 0;    ///< 16-column vectors of the register block
+  int64_t mc = 0;    ///< rows a thread finishes before it moves on
+  int64_t nc = 0;    ///< columns a thread finishes before it moves on, a multiple of 16 * nr
+  int64_t kc = 0;    ///< depth of a cache block; 0: all of K at once
+  int32_t prefetch_bytes = 0;  ///< how far ahead of each weight stream; 0: none
+};
+
+/// Answers "how should this problem be cut up?". The compiled-in defaults answer when nobody else
+/// does; a tuning database is another implementation of this interface. `lookup` is called at plan
+/// creation and must be safe to call from several threads.
+class QUERN_API TuningSource {
+ public:
+  virtual ~TuningSource();
+  /// True and *out filled where there is an entry. Entries are range-checked by the caller: an
+  /// illegal one is refused with a line in explain(), never used.
+  virtual bool lookup(const Problem& problem, GemmBlocking* out) const noexcept = 0;
+  virtual const char* name() const noexcept = 0;
+};
+
+}  // namespace v0
+}  // namespace quern
