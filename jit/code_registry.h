@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -39,8 +39,11 @@ class CodeRegistry {
   void published(const GeneratedCode& code, const Kernel& kernel) noexcept;
 
  private:
+  void report_once(const char* what) noexcept;
+
   std::vector<std::shared_ptr<CodeListener>> listeners_;
   std::function<void(const std::string&)> on_error_;
+  std::atomic<bool> reported_{false};
 };
 
 }  // namespace quern::jit
