@@ -1,0 +1,79 @@
+#include "quern/status.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <type_traits>
+
+#include "quern/isa.h"
+
+namespace quern {
+namespace {
+
+TEST(Status, DefaultIsOk) {
+  const Status s;
+  EXPECT_TRUE(s.ok());
+  EXPECT_EQ(s.message(), "ok");
+}
+
+TEST(Status, IsCheapToReturn) {
+  static_assert(std::is_trivially_copyable_v<Status>);
+  static_assert(sizeof(Status) <= 32);
+}
+
+TEST(Status, MessageSubstitutesBothValues) {
+  const Status s(StatusCode::kInvalidArgument, "a.cols ({0}) must equal desc.k ({1})", 4095, 4096);
+  EXPECT_FALSE(s.ok());
+  EXPECT_EQ(s.message(), "invalid argument: a.cols (4095) must equal desc.k (4096)");
+}
+
+TEST(Status, ValuesMayRepeatSwapAndBeExtreme) {
+  const Status s(StatusCode::kTooLarge, "{1}{0}{1}", std::numeric_limits<int64_t>::min(),
+                 std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(s.message(), "too large: 9223372036854775807-92233720368547758089223372036854775807");
+}
+
+TEST(Status, OtherBracesStay) {
+  const Status s(StatusCode::kInternal, "{2} {} {0 {x} {", 7, 8);
+  EXPECT_EQ(s.message(), "internal error: {2} {} {0 {x} {");
+  EXPECT_EQ(Status(StatusCode::kInternal, "{").message(), "internal error: {");
+  EXPECT_EQ(Status(StatusCode::kInternal, "{0").message(), "internal error: {0");
+}
+
+TEST(Status, EmptyAndNullTextGiveTheCode) {
+  EXPECT_EQ(Status(StatusCode::kOutOfMemory, "").message(), "out of memory");
+  EXPECT_EQ(Status(StatusCode::kOutOfMemory, nullptr).message(), "out of memory");
+}
+
+TEST(Status, EveryCodeHasItsName) {
+  EXPECT_STREQ(to_string(StatusCode::kOk), "ok");
+  EXPECT_STREQ(to_string(StatusCode::kInvalidArgument), "invalid argument");
+  EXPECT_STREQ(to_string(StatusCode::kUnsupported), "unsupported");
+  EXPECT_STREQ(to_string(StatusCode::kTooLarge), "too large");
+  EXPECT_STREQ(to_string(StatusCode::kOutOfMemory), "out of memory");
+  EXPECT_STREQ(to_string(StatusCode::kJitUnavailable), "JIT unavailable");
+  EXPECT_STREQ(to_string(StatusCode::kInternal), "internal error");
+  EXPECT_STREQ(to_string(static_cast<StatusCode>(99)), "unknown status");
+}
+
+TEST(Result, HoldsAValueOrAStatus) {
+  const Result<std::string> good(std::string("x"));
+  ASSERT_TRUE(good.ok());
+  EXPECT_TRUE(good.status().ok());
+  EXPECT_EQ(*good, "x");
+  const Result<std::string> bad(Status(StatusCode::kUnsupported, "no"));
+  EXPECT_FALSE(bad.ok());
+  EXPECT_EQ(bad.status().code(), StatusCode::kUnsupported);
+}
+
+TEST(IsaLevel, Names) {
+  EXPECT_STREQ(to_string(IsaLevel::kNone), "none");
+  EXPECT_STREQ(to_string(IsaLevel::kAvx512), "avx512");
+  EXPECT_STREQ(to_string(IsaLevel::kAmx), "amx");
+  EXPECT_STREQ(to_string(static_cast<IsaLevel>(7)), "?");
+}
+
+}  // namespace
+}  // namespace quern
