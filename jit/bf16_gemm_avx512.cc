@@ -1,0 +1,226 @@
+#include "jit/bf16_gemm_avx512.h"
+
+#include <cstddef>
+#include <vector>
+
+#include "jit/config_name.h"
+#include "jit/gemm_microkernel.h"
+
+namespace quern::jit {
+namespace {
+
+/// bf16 weights: zmm lane c of panel v holds two consecutive depths of column 16 v + c, and a
+/// broadcast of two bf16 of a row of A meets them in vdpbf16ps. One chain of dot products an
+/// element, depth ascending, whatever mr, nr and the cuts of K are.
+///
+/// u8 codes: 64 bytes of a panel are four depths of 16 columns, so a step decodes them into two
+/// registers of bf16 pairs and runs two dot products an element:
+///     byte j of each lane -> 2^23 + u_j as f32 bits -> minus (2^23 + 128) = w_j, exact
+///     w_0 >> 16 | w_1  = the pair (w_0, w_1) as bf16: integers up to 128 leave the low halves zero
+class Bf16GemmAvx512 final : public GemmMicrokernel {
+ public:
+  explicit Bf16GemmAvx512(const Bf16GemmAvx512Config& config)
+      : GemmMicrokernel(to_string(config),
+                        {.mr = config.mr,
+                         .nr = config.nr,
+                         .prefetch = config.prefetch,
+                         .epilogue = config.epilogue,
+                         .poison = config.poison},
+                        config.b == DType::kU8
+                            ? Step{.k_step_log2 = 2, .a_bytes = 8, .round_up = false}
+                            : Step{.k_step_log2 = 1, .a_bytes = 4, .round_up = false}),
+        codes_(config.b == DType::kU8) {}
+
+ private:
+  /// What of a pair of depths exists.
+  enum class Pair { kWhole, kFirstOnly };
+  using Vectors = std::vector<Xbyak::Zmm>;
+
+  void emit_setup() override;
+  void emit_step(int a_offset, int b_offset) override;
+  void emit_k_tail() override;
+  void emit_to_f32() override;
+  Vectors take_vectors(const char* name);
+  void give_back(const Vectors& vectors);
+  void emit_load_panels(const Vectors& b, int b_offset);
+  void emit_decode_panels(const Vectors& low, const Vectors& high, int b_offset);
+  void emit_dots(const Vectors& b, int a_offset, Pair pair);
+
+  bool codes_;
+  Xbyak::Zmm byte_mask_, magic_, magic_zero_;
+};
+
+void Bf16GemmAvx512::emit_setup() {
+  if (!codes_) return;
+  section("setup");
+  TakenGp bits(gp, "bits");
+  const auto broadcast = [&](const char* name, uint32_t value) {
+    const Xbyak::Zmm reg = vec.take(name);
+    mov(Xbyak::Reg32((*bits).getIdx()), value);
+    vpbroadcastd(reg, Xbyak::Reg32((*bits).getIdx()));
+    return reg;
+  };
+  byte_mask_ = broadcast("byte_mask", 0xff);
+  magic_ = broadcast("2^23", 0x4b000000);
+  magic_zero_ = broadcast("2^23+128", 0x4b000080);
+}
+
+Bf16GemmAvx512::Vectors Bf16GemmAvx512::take_vectors(const char* name) {
+  Vectors vectors;
+  for (int v = 0; v < shape().nr; ++v) vectors.push_back(vec.take(name + std::to_string(v)));
+  return vectors;
+}
+
+void Bf16GemmAvx512::give_back(const Vectors& vectors) {
+  for (const Xbyak::Zmm& z : vectors) vec.give_back(z);
+}
+
+void Bf16GemmAvx512::emit_load_panels(const Vectors& b, int b_offset) {
+  for (int v = 0; v < shape().nr; ++v) {
+    vmovups(b[static_cast<size_t>(v)], ptr[panel(v) + b_offset]);
+  }
+}
+
+void Bf16GemmAvx512::emit_decode_panels(const Vectors& low, const Vectors& high, int b_offset) {
+  // 0xEA: (dst & src2) | src3, so dst = (byte & mask) | magic in one instruction.
+  constexpr int kAndOr = 0xEA;
+  TakenVec odd(vec, "odd");
+  for (size_t v = 0; v < low.size(); ++v) {
+    const Xbyak::Zmm& codes = high[v];
+    vmovups(codes, ptr[panel(static_cast<int>(v)) + b_offset]);
+    vmovaps(low[v], codes);
+    vpternlogd(low[v], byte_mask_, magic_, kAndOr);
+    vsubps(low[v], low[v], magic_zero_);
+    vpsrld(*odd, codes, 8);
+    vpternlogd(*odd, byte_mask_, magic_, kAndOr);
+    vsubps(*odd, *odd, magic_zero_);
+    vpsrld(low[v], low[v], 16);
+    vpord(low[v], low[v], *odd);
+
+    vpsrld(*odd, codes, 24);
+    vpord(*odd, *odd, magic_);
+    vsubps(*odd, *odd, magic_zero_);
+    vpsrld(codes, codes, 16);
+    vpternlogd(codes, byte_mask_, magic_, kAndOr);
+    vsubps(codes, codes, magic_zero_);
+    vpsrld(codes, codes, 16);
+    vpord(codes, codes, *odd);
+  }
+}
+
+// kFirstOnly reads two bytes of the row and multiplies the missing element as zero: the byte after
+// the row may not be mapped, and what lies there may be a NaN.
+void Bf16GemmAvx512::emit_dots(const Vectors& b, int a_offset, Pair pair) {
+  TakenVec a(vec, "a");
+  for (int m = 0; m < shape().mr; ++m) {
+    if (pair == Pair::kWhole) {
+      vpbroadcastd(*a, ptr[row(m) + a_offset]);
+    } else {
+      TakenGp last(gp, "last");
+      const Xbyak::Reg32 last32((*last).getIdx());
+      movzx(last32, word[row(m) + a_offset]);
+      vpbroadcastd(*a, last32);
+    }
+    for (int v = 0; v < shape().nr; ++v) vdpbf16ps(acc(m, v), *a, b[static_cast<size_t>(v)]);
+  }
+}
+
+void Bf16GemmAvx512::emit_step(int a_offset, int b_offset) {
+  const Vectors b = take_vectors("b.");
+  if (codes_) {
+    const Vectors high = take_vectors("b.high.");
+    emit_decode_panels(b, high, b_offset);
+    emit_dots(b, a_offset, Pair::kWhole);
+    emit_dots(high, a_offset + 4, Pair::kWhole);
+    give_back(high);
+  } else {
+    emit_load_panels(b, b_offset);
+    emit_dots(b, a_offset, Pair::kWhole);
+  }
+  give_back(b);
+}
+
+void Bf16GemmAvx512::emit_k_tail() {
+  Xbyak::Label done;
+  const Vectors b = take_vectors("b.");
+  if (!codes_) {
+    test(k(), 1);
+    jz(done, T_NEAR);
+    emit_load_panels(b, 0);
+    emit_dots(b, 0, Pair::kFirstOnly);
+  } else {
+    const Vectors high = take_vectors("b.high.");
+    Xbyak::Label two_or_three;
+    test(k(), 3);
+    jz(done, T_NEAR);
+    emit_decode_panels(b, high, 0);
+    test(k(), 2);
+    jnz(two_or_three, T_NEAR);
+    emit_dots(b, 0, Pair::kFirstOnly);
+    jmp(done, T_NEAR);
+    L(two_or_three);
+    emit_dots(b, 0, Pair::kWhole);
+    test(k(), 1);
+    jz(done, T_NEAR);
+    emit_dots(high, 4, Pair::kFirstOnly);
+    give_back(high);
+  }
+  L(done);
+  give_back(b);
+}
+
+void Bf16GemmAvx512::emit_to_f32() {
+  if (!codes_) return;  // the accumulator is the value
+  section("to_f32");
+  TakenGp col_scale(gp, "col_scale");
+  mov(*col_scale, arg(offsetof(GemmArgs, col_scale)));
+  for (int m = 0; m < shape().mr; ++m) {
+    for (int v = 0; v < shape().nr; ++v) vmulps(acc(m, v), acc(m, v), ptr[*col_scale + v * 64]);
+  }
+}
+
+}  // namespace
+
+std::string to_string(const Bf16GemmAvx512Config& config) {
+  std::string name = "bf16_gemm.avx512.bf16";
+  name += to_string(config.b);
+  name += to_string(config.epilogue.c);
+  name += ".mr" + std::to_string(config.mr) + ".nr" + std::to_string(config.nr);
+  name += ".pf" + std::to_string(config.prefetch) + '.' + epilogue_name(config.epilogue);
+  if (config.poison) name += ".poison";
+  return name;
+}
+
+std::optional<Bf16GemmAvx512Config> parse_bf16_gemm_avx512(std::string_view name) {
+  const auto words = split_name(name);
+  if (words.size() < 7) return std::nullopt;
+  const auto types = parse_dtypes(words[2]);
+  const auto mr = parse_field(words[3], "mr");
+  const auto nr = parse_field(words[4], "nr");
+  const auto prefetch = parse_field(words[5], "pf");
+  if (!types || types->size() != 3 || !mr || !nr || !prefetch) return std::nullopt;
+  Bf16GemmAvx512Config config;
+  config.b = (*types)[1];
+  config.mr = *mr;
+  config.nr = *nr;
+  config.prefetch = *prefetch;
+  config.epilogue.c = (*types)[2];
+  if (!parse_epilogue(std::string(words[6]), &config.epilogue)) return std::nullopt;
+  config.poison = words.size() > 7;
+  if (to_string(config) != name) return std::nullopt;
+  return config;
+}
+
+const char* invalid(const Bf16GemmAvx512Config& config) {
+  if (config.b != DType::kBF16 && config.b != DType::kU8) return "b must be bf16 or u8";
+  // u8: two decoded vectors a panel, three constants, one temporary; the activation comes later.
+  const int others = config.b == DType::kU8 ? 2 * config.nr + 4 : config.nr + 1;
+  return invalid_shape(config.mr, config.nr, others, config.prefetch, config.epilogue);
+}
+
+Result<GeneratedCode> generate(const Bf16GemmAvx512Config& config) {
+  if (const char* rule = invalid(config)) return Status(StatusCode::kInvalidArgument, rule);
+  return Bf16GemmAvx512(config).generate();
+}
+
+}  // namespace quern::jit

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace quern::jit {
+
+/// The argument of every GEMM micro-kernel. One call computes a block of C: at most mr rows and 16
+/// * nr packed columns, over k elements of depth. Strides are in bytes. A field that the kernel's
+/// Config does not use is not read.
+struct GemmArgs {
+  const void* a = nullptr;  ///< first row of the block; s8 rows are zero-padded to a multiple of 4
+  int64_t a_stride = 0;
+  const void* b = nullptr;  ///< first panel of 16 columns, at the first depth of this call
+  int64_t panel_stride = 0;
+  int64_t k = 0;  ///< depth of this call in elements; a multiple of 64 unless it is the last one
+
+  /// Partial sums [mr][16 * nr] (f32, s32, or s64 in two halves a vector) between calls that cut K.
+  /// `first`: start from zero instead of loading; `last`: finish into c instead of storing.
+  void* acc = nullptr;
+  int64_t first = 1;
+  int64_t last = 1;
+
+  void* c = nullptr;
+  int64_t c_stride = 0;
+  int64_t n = 0;  ///< columns of c that exist in this block, at least 1
+
+  const float* row_scale = nullptr;  ///< [mr]
+  const int32_t* row_sum = nullptr;  ///< [mr] sums of the s8 activations over all of K
+  const float* col_scale = nullptr;  ///< [16 * nr] as packed
+  const float* bias = nullptr;       ///< [n]
+  const float* bias_up = nullptr;    ///< [n], with gate/up panels
+  const void* residual = nullptr;    ///< as c
+  int64_t residual_stride = 0;
+};
+
+}  // namespace quern::jit

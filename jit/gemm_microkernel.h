@@ -1,0 +1,95 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "jit/gemm_args.h"
+#include "jit/gemm_epilogue.h"
+#include "jit/generator.h"
+
+namespace quern::jit {
+
+/// What every AVX-512 GEMM micro-kernel shares: addressing of rows and panels, the K loop, partial
+/// sums between cuts of K, and the epilogue after the accumulator has become f32. A derived
+/// generator says how one step of depth is multiplied and how an accumulator becomes f32.
+///
+///        panels of 16 packed columns: one zmm a step each
+///        B0    B1    B2    B3      (nr loads a step, from nr sequential streams)
+///   A0  acc00 acc01 acc02 acc03
+///   A1  acc10 acc11 acc12 acc13    one broadcast of 4 bytes of A a row and step, then nr dot
+///   products:
+///   ..   ..    ..    ..    ..      mr * nr dots for mr + nr loads, so 6 x 4 runs at the dot
+///   product's A5  acc50 acc51 acc52 acc53    peak where an embedded {1to16} operand a dot would
+///   reach 82 %
+///
+/// loop nest: k in steps (unrolled) { load B; for m { broadcast A; for v { dot } } }; then the
+/// epilogue
+class GemmMicrokernel : public Generator {
+ protected:
+  struct Shape {
+    int mr = 0;
+    int nr = 0;
+    int prefetch = 0;  ///< bytes ahead of each panel's stream; 0: none
+    GemmEpilogue epilogue;
+    bool poison = false;
+  };
+  /// How the K loop moves: one step consumes `k_step` elements of depth, 64 bytes of each panel.
+  struct Step {
+    int k_step_log2 = 0;
+    int a_bytes = 0;        ///< of each row of A a step
+    bool round_up = false;  ///< A is padded: a partial last step is run as a whole one
+  };
+
+  GemmMicrokernel(std::string name, const Shape& shape, const Step& step);
+
+  void emit() override;
+
+  /// Once, before the K loop: constants that live in registers.
+  virtual void emit_setup() {}
+  /// One step at byte offsets `a_offset` of each row and `b_offset` of each panel.
+  virtual void emit_step(int a_offset, int b_offset) = 0;
+  /// The last, partial step where !round_up; at most k_step - 1 elements remain (k() & (k_step -
+  /// 1)).
+  virtual void emit_k_tail() {}
+  /// After the K loop of the last call: acc(m, v) of every element becomes f32, scales applied.
+  virtual void emit_to_f32() = 0;
+  /// Loads, or zeroes on the first call; stores where it is not the last. Overridden where partial
+  /// sums are wider than the accumulator.
+  virtual void emit_load_partial();
+  virtual void emit_store_partial();
+
+  Xbyak::Zmm acc(int m, int v) const { return acc_[static_cast<size_t>(m * shape_.nr + v)]; }
+  Xbyak::RegExp row(int m) const;
+  Xbyak::RegExp panel(int v) const;
+  const Xbyak::Reg64& k() const { return k_; }
+  /// The field of GemmArgs at `offset`, as a 64-bit operand.
+  Xbyak::Address arg(size_t offset) { return qword[args() + offset]; }
+  const Shape& shape() const { return shape_; }
+  void emit_prefetch(int b_offset);
+  int partial_offset(int m, int v) const { return (m * shape_.nr + v) * 64; }
+
+ private:
+  void emit_load_args();
+  void emit_k_loop();
+  void emit_epilogue();
+  void emit_column_masks(const Xbyak::Reg64& n);
+  void emit_row(int m);
+  void emit_bias(int m, int v);
+  void emit_silu_mul(int m);
+  void emit_residual(const Xbyak::Zmm& t, int j);
+  void emit_store(const Xbyak::Zmm& t, int j);
+  void emit_constants();
+  bool gate_up() const { return shape_.epilogue.activation == Activation::kSiluMul; }
+  int outputs() const { return gate_up() ? shape_.nr / 2 : shape_.nr; }
+  const Xbyak::Opmask& columns(int j) const { return columns_[static_cast<size_t>(j)]; }
+
+  Shape shape_;
+  Step step_;
+  std::vector<Xbyak::Zmm> acc_;
+  std::vector<Xbyak::Opmask> columns_;  ///< which of 16 columns exist, for each output vector
+  Xbyak::Reg64 a_, a_high_, s_, s3_, s5_, s7_, b_, p_, p3_, k_;
+  Xbyak::Reg64 c_, residual_;
+  Xbyak::Label constants_;
+};
+
+}  // namespace quern::jit

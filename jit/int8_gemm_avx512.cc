@@ -1,0 +1,203 @@
+#include "jit/int8_gemm_avx512.h"
+
+#include <cstddef>
+#include <vector>
+
+#include "jit/config_name.h"
+#include "jit/gemm_microkernel.h"
+
+namespace quern::jit {
+namespace {
+
+/// zmm lane c of panel v holds four consecutive depths of column 16 v + c; a broadcast of four
+/// bytes of a row of A meets them in vpdpbusd, whose first source is unsigned (the codes) and whose
+/// second is signed (the activations). acc = sum q (w + 128), so 128 times the sum of q comes off
+/// at the end.
+class Int8GemmAvx512 final : public GemmMicrokernel {
+ public:
+  explicit Int8GemmAvx512(const Int8GemmAvx512Config& config)
+      : GemmMicrokernel(to_string(config),
+                        {.mr = config.mr,
+                         .nr = config.nr,
+                         .prefetch = config.prefetch,
+                         .epilogue = config.epilogue,
+                         .poison = config.poison},
+                        {.k_step_log2 = 2, .a_bytes = 4, .round_up = true}),
+        wide_(config.wide) {}
+
+ private:
+  void emit_step(int a_offset, int b_offset) override;
+  void emit_to_f32() override;
+  void emit_load_partial() override;
+  void emit_store_partial() override;
+  void emit_row_to_f32(int m, const Xbyak::Reg64& row_sum);
+  void emit_widen(int m, int v, const Xbyak::Zmm& low, const Xbyak::Zmm& high,
+                  const Xbyak::Reg64& partial);
+  void emit_wide_row_to_f32(int m, const Xbyak::Reg64& row_sum);
+  void emit_scale_row(int m, const Xbyak::Reg64& row_scale, const Xbyak::Reg64& col_scale);
+  int wide_offset(int m, int v) const { return 2 * partial_offset(m, v); }
+
+  bool wide_;
+};
+
+void Int8GemmAvx512::emit_step(int a_offset, int b_offset) {
+  std::vector<Xbyak::Zmm> b;
+  for (int v = 0; v < shape().nr; ++v) {
+    b.push_back(vec.take("b." + std::to_string(v)));
+    vmovups(b.back(), ptr[panel(v) + b_offset]);
+  }
+  {
+    TakenVec a(vec, "a");
+    for (int m = 0; m < shape().mr; ++m) {
+      vpbroadcastd(*a, ptr[row(m) + a_offset]);
+      for (int v = 0; v < shape().nr; ++v) vpdpbusd(acc(m, v), b[static_cast<size_t>(v)], *a);
+    }
+  }
+  for (const Xbyak::Zmm& z : b) vec.give_back(z);
+}
+
+void Int8GemmAvx512::emit_load_partial() {
+  if (!wide_) return GemmMicrokernel::emit_load_partial();
+  // Each call counts from zero in s32 (65,536 products of u8 and s8 cannot overflow it) and the
+  // parts meet in s64.
+  section("zero");
+  for (int m = 0; m < shape().mr; ++m) {
+    for (int v = 0; v < shape().nr; ++v) vpxord(acc(m, v), acc(m, v), acc(m, v));
+  }
+}
+
+// low:high = sign-extended acc(m, v) plus the earlier parts.
+void Int8GemmAvx512::emit_widen(int m, int v, const Xbyak::Zmm& low, const Xbyak::Zmm& high,
+                                const Xbyak::Reg64& partial) {
+  vextracti64x4(Xbyak::Ymm(high.getIdx()), acc(m, v), 1);
+  vpmovsxdq(low, Xbyak::Ymm(acc(m, v).getIdx()));
+  vpmovsxdq(high, Xbyak::Ymm(high.getIdx()));
+  Xbyak::Label first;
+  cmp(arg(offsetof(GemmArgs, first)), 0);
+  jne(first);
+  vpaddq(low, low, ptr[partial + wide_offset(m, v)]);
+  vpaddq(high, high, ptr[partial + wide_offset(m, v) + 64]);
+  L(first);
+}
+
+void Int8GemmAvx512::emit_store_partial() {
+  if (!wide_) return GemmMicrokernel::emit_store_partial();
+  section("store_partial");
+  TakenGp partial(gp, "partial");
+  TakenVec low(vec, "low");
+  TakenVec high(vec, "high");
+  mov(*partial, arg(offsetof(GemmArgs, acc)));
+  for (int m = 0; m < shape().mr; ++m) {
+    for (int v = 0; v < shape().nr; ++v) {
+      emit_widen(m, v, *low, *high, *partial);
+      vmovups(ptr[*partial + wide_offset(m, v)], *low);
+      vmovups(ptr[*partial + wide_offset(m, v) + 64], *high);
+    }
+  }
+}
+
+void Int8GemmAvx512::emit_to_f32() {
+  section("to_f32");
+  TakenGp pointer(gp, "row_sum");
+  mov(*pointer, arg(offsetof(GemmArgs, row_sum)));
+  for (int m = 0; m < shape().mr; ++m) {
+    if (wide_) {
+      emit_wide_row_to_f32(m, *pointer);
+    } else {
+      emit_row_to_f32(m, *pointer);
+    }
+  }
+  TakenGp col_scale(gp, "col_scale");
+  mov(*pointer, arg(offsetof(GemmArgs, row_scale)));
+  mov(*col_scale, arg(offsetof(GemmArgs, col_scale)));
+  for (int m = 0; m < shape().mr; ++m) emit_scale_row(m, *pointer, *col_scale);
+}
+
+void Int8GemmAvx512::emit_row_to_f32(int m, const Xbyak::Reg64& row_sum) {
+  TakenVec correction(vec, "correction");
+  vpbroadcastd(*correction, ptr[row_sum + m * 4]);
+  vpslld(*correction, *correction, 7);
+  for (int v = 0; v < shape().nr; ++v) {
+    vpsubd(acc(m, v), acc(m, v), *correction);
+    vcvtdq2ps(acc(m, v), acc(m, v));
+  }
+}
+
+void Int8GemmAvx512::emit_wide_row_to_f32(int m, const Xbyak::Reg64& row_sum) {
+  TakenGp partial(gp, "partial");
+  TakenVec correction(vec, "correction");
+  TakenVec low(vec, "low");
+  TakenVec high(vec, "high");
+  mov(*partial, arg(offsetof(GemmArgs, acc)));
+  for (int v = 0; v < shape().nr; ++v) {
+    emit_widen(m, v, *low, *high, *partial);
+    TakenGp sum(gp, "sum");
+    movsxd(*sum, dword[row_sum + m * 4]);
+    vpbroadcastq(*correction, *sum);
+    vpsllq(*correction, *correction, 7);
+    vpsubq(*low, *low, *correction);
+    vpsubq(*high, *high, *correction);
+    const Xbyak::Ymm low_f32((*low).getIdx());
+    const Xbyak::Ymm high_f32((*high).getIdx());
+    vcvtqq2ps(low_f32, *low);
+    vcvtqq2ps(high_f32, *high);
+    vinsertf64x4(acc(m, v), *low, high_f32, 1);
+  }
+}
+
+// t = f32(acc) * (s_row * s_col): the scales meet first, so that the order is one for every level.
+void Int8GemmAvx512::emit_scale_row(int m, const Xbyak::Reg64& row_scale,
+                                    const Xbyak::Reg64& col_scale) {
+  TakenVec s_row(vec, "row_scale");
+  TakenVec scale(vec, "scale");
+  vbroadcastss(*s_row, ptr[row_scale + m * 4]);
+  for (int v = 0; v < shape().nr; ++v) {
+    vmulps(*scale, *s_row, ptr[col_scale + v * 64]);
+    vmulps(acc(m, v), acc(m, v), *scale);
+  }
+}
+
+}  // namespace
+
+std::string to_string(const Int8GemmAvx512Config& config) {
+  std::string name = "int8_gemm.avx512.s8u8";
+  name += to_string(config.epilogue.c);
+  name += ".mr" + std::to_string(config.mr) + ".nr" + std::to_string(config.nr);
+  name += ".pf" + std::to_string(config.prefetch) + '.' + epilogue_name(config.epilogue);
+  if (config.wide) name += ".wide";
+  if (config.poison) name += ".poison";
+  return name;
+}
+
+std::optional<Int8GemmAvx512Config> parse_int8_gemm_avx512(std::string_view name) {
+  const auto words = split_name(name);
+  if (words.size() < 7) return std::nullopt;
+  const auto types = parse_dtypes(words[2]);
+  const auto mr = parse_field(words[3], "mr");
+  const auto nr = parse_field(words[4], "nr");
+  const auto prefetch = parse_field(words[5], "pf");
+  if (!types || types->size() != 3 || !mr || !nr || !prefetch) return std::nullopt;
+  Int8GemmAvx512Config config;
+  config.mr = *mr;
+  config.nr = *nr;
+  config.prefetch = *prefetch;
+  config.epilogue.c = (*types)[2];
+  if (!parse_epilogue(std::string(words[6]), &config.epilogue)) return std::nullopt;
+  for (size_t i = 7; i < words.size(); ++i) {
+    if (words[i] == "wide") config.wide = true;
+    if (words[i] == "poison") config.poison = true;
+  }
+  if (to_string(config) != name) return std::nullopt;
+  return config;
+}
+
+const char* invalid(const Int8GemmAvx512Config& config) {
+  return invalid_shape(config.mr, config.nr, config.nr + 1, config.prefetch, config.epilogue);
+}
+
+Result<GeneratedCode> generate(const Int8GemmAvx512Config& config) {
+  if (const char* rule = invalid(config)) return Status(StatusCode::kInvalidArgument, rule);
+  return Int8GemmAvx512(config).generate();
+}
+
+}  // namespace quern::jit

@@ -1,0 +1,381 @@
+#include "jit/quantize_rows_avx512.h"
+
+#include <cstddef>
+
+#include "jit/config_name.h"
+#include "jit/generator.h"
+
+namespace quern::jit {
+namespace {
+
+constexpr uint32_t kInfinity = 0x7f800000;
+constexpr uint32_t kSmallestAmax = 0x2edbe6ff;  // 1e-10f
+constexpr uint32_t k127 = 0x42fe0000;           // 127.0f
+constexpr uint32_t kNan = 0x7fc00000;
+
+/// for each row:
+///   amax:   the largest |x| as an unsigned integer of its bits. Bits of magnitudes order as the
+///   numbers
+///           do and NaN and infinity come last, so one compare finds a row that holds either; a
+///           floating-point maximum would drop a NaN depending on the operand order.
+///   scale:  amax / 127 and 127 / amax, two scalar divisions
+///   groups: for each group, 16 columns at a time: convert, multiply, round, narrow, add up
+///   pad:    zeros up to the padded width
+class QuantizeRowsAvx512 final : public Generator {
+ public:
+  explicit QuantizeRowsAvx512(const QuantizeRowsAvx512Config& config)
+      : Generator(to_string(config), /*callee_saved=*/6, config.poison), config_(config) {}
+
+ private:
+  void emit() override;
+  void emit_load_args();
+  void emit_amax();
+  void emit_amax_step(const Xbyak::Address& from, bool masked);
+  void emit_reduce(const Xbyak::Zmm& z, bool maximum);
+  void emit_scale();
+  void emit_groups();
+  void emit_column_loop();
+  void emit_columns(bool masked);
+  void emit_pad();
+  void emit_poisoned_row();
+  void emit_next_row();
+
+  /// columns = columns mod width, with that many low bits in tail_; jumps where there are none: a
+  /// vector access with an empty mask is legal on an unmapped page, but slow there.
+  void emit_tail_mask(const Xbyak::Reg64& columns, int width, Xbyak::Label& none);
+  int a_size() const { return static_cast<int>(size_of(config_.a)); }
+  bool quantizes() const { return config_.a != DType::kS8; }
+  /// Columns of one step of the quantizing loop: s8 is only copied and summed, so a whole vector.
+  int width() const { return quantizes() ? 16 : 64; }
+  Xbyak::Address arg(size_t offset) { return qword[args() + offset]; }
+  static Xbyak::Reg32 low32(const Xbyak::Reg64& r) { return Xbyak::Reg32(r.getIdx()); }
+
+  QuantizeRowsAvx512Config config_;
+  Xbyak::Reg64 a_, q_, row_, from_, to_, left_, sums_, scale_, count_, tmp_;
+  Xbyak::Zmm x_, sum_, inverse_, ones_, amax_;
+  Xbyak::Opmask tail_;
+};
+
+void QuantizeRowsAvx512::emit() {
+  emit_prologue();
+  emit_load_args();
+  Xbyak::Label next_row, poisoned, row_done;
+  L(next_row);
+  if (quantizes()) {
+    emit_amax();
+    cmp(low32(tmp_), kInfinity);
+    jae(poisoned, T_NEAR);
+    emit_scale();
+  }
+  emit_groups();
+  emit_pad();
+  L(row_done);
+  emit_next_row();
+  dec(row_);
+  jnz(next_row, T_NEAR);
+  emit_return();
+  if (!quantizes()) return;
+  L(poisoned);
+  emit_poisoned_row();
+  jmp(row_done, T_NEAR);
+}
+
+void QuantizeRowsAvx512::emit_load_args() {
+  section("load_args");
+  const auto load = [this](const char* name, size_t offset) {
+    const Xbyak::Reg64 reg = gp.take(name);
+    mov(reg, arg(offset));
+    return reg;
+  };
+  a_ = load("a", offsetof(QuantizeRowsArgs, a));
+  q_ = load("q", offsetof(QuantizeRowsArgs, q));
+  row_ = load("rows_left", offsetof(QuantizeRowsArgs, rows));
+  sums_ = load("sums", offsetof(QuantizeRowsArgs, sums));
+  if (quantizes()) scale_ = load("scale", offsetof(QuantizeRowsArgs, scale));
+  from_ = gp.take("from");
+  to_ = gp.take("to");
+  left_ = gp.take("columns_left");
+  count_ = gp.take("count");
+  tmp_ = gp.take("tmp");
+  x_ = vec.take("x");
+  sum_ = vec.take("sum");
+  inverse_ = vec.take("127/amax");
+  amax_ = vec.take("amax");
+  tail_ = mask.take("tail");
+  if (!quantizes()) {
+    ones_ = vec.take("ones");
+    mov(low32(tmp_), 0x01010101);
+    vpbroadcastd(ones_, low32(tmp_));
+  }
+}
+
+void QuantizeRowsAvx512::emit_tail_mask(const Xbyak::Reg64& columns, int width,
+                                        Xbyak::Label& none) {
+  and_(columns, width - 1);
+  jz(none, T_NEAR);
+  emit_low_bits(tmp_, columns);
+  kmovq(tail_, tmp_);
+}
+
+// |x| of 32 bf16 or 16 f32 as integers.
+void QuantizeRowsAvx512::emit_amax_step(const Xbyak::Address& from, bool masked) {
+  TakenVec magnitude_bits(vec, "magnitude_bits");
+  mov(low32(tmp_), config_.a == DType::kBF16 ? 0x7fff7fff : 0x7fffffff);
+  vpbroadcastd(*magnitude_bits, low32(tmp_));
+  if (config_.a == DType::kBF16) {
+    if (masked) {
+      vmovdqu16(x_ | tail_ | T_z, from);
+      vpandd(x_, x_, *magnitude_bits);
+    } else {
+      vpandd(x_, *magnitude_bits, from);
+    }
+    vpmaxuw(amax_, amax_, x_);
+    return;
+  }
+  if (masked) {
+    vmovdqu32(x_ | tail_ | T_z, from);
+    vpandd(x_, x_, *magnitude_bits);
+  } else {
+    vpandd(x_, *magnitude_bits, from);
+  }
+  vpmaxud(amax_, amax_, x_);
+}
+
+// Leaves the bits of amax as f32 in tmp_.
+void QuantizeRowsAvx512::emit_amax() {
+  section("amax");
+  const int per_step = 64 / a_size();
+  const int log2 = config_.a == DType::kBF16 ? 5 : 4;
+  vpxord(amax_, amax_, amax_);
+  mov(from_, a_);
+  mov(count_, arg(offsetof(QuantizeRowsArgs, k)));
+  shr(count_, log2);
+  Xbyak::Label tail, reduce;
+  jz(tail, T_NEAR);
+  loop(count_, [&] {
+    emit_amax_step(ptr[from_], false);
+    add(from_, 64);
+  });
+  L(tail);
+  mov(count_, arg(offsetof(QuantizeRowsArgs, k)));
+  emit_tail_mask(count_, per_step, reduce);
+  emit_amax_step(ptr[from_], true);
+  L(reduce);
+  if (config_.a == DType::kBF16) {
+    vpslld(x_, amax_, 16);
+    vpsrld(amax_, amax_, 16);
+    vpslld(amax_, amax_, 16);
+    vpmaxud(amax_, amax_, x_);
+  }
+  emit_reduce(amax_, true);
+  vmovd(low32(tmp_), Xbyak::Xmm(amax_.getIdx()));
+}
+
+// Lane 0 of z = maximum or sum of its 16 lanes.
+void QuantizeRowsAvx512::emit_reduce(const Xbyak::Zmm& z, bool maximum) {
+  TakenVec other_half(vec, "other_half");
+  const Xbyak::Zmm o = *other_half;
+  const auto join = [&] {
+    if (maximum) {
+      vpmaxud(z, z, o);
+    } else {
+      vpaddd(z, z, o);
+    }
+  };
+  vextracti64x4(Xbyak::Ymm(o.getIdx()), z, 1);
+  join();
+  vextracti32x4(Xbyak::Xmm(o.getIdx()), z, 1);
+  join();
+  vpshufd(o, z, 0x4e);
+  join();
+  vpshufd(o, z, 0xb1);
+  join();
+}
+
+void QuantizeRowsAvx512::emit_scale() {
+  section("scale");
+  TakenVec t(vec, "scale.tmp");
+  const Xbyak::Xmm amax(amax_.getIdx()), inverse(inverse_.getIdx()), q_max((*t).getIdx());
+  mov(low32(count_), kSmallestAmax);
+  cmp(low32(tmp_), low32(count_));
+  cmovb(low32(tmp_), low32(count_));
+  vmovd(amax, low32(tmp_));
+  mov(low32(tmp_), k127);
+  vmovd(q_max, low32(tmp_));
+  vdivss(inverse, q_max, amax);
+  vdivss(amax, amax, q_max);
+  vmovss(dword[scale_], amax);
+  vbroadcastss(inverse_, inverse);
+}
+
+void QuantizeRowsAvx512::emit_groups() {
+  section("groups");
+  TakenGp row_left(gp, "row_left");
+  TakenGp group_sum(gp, "group_sum");
+  mov(from_, a_);
+  mov(to_, q_);
+  mov(*group_sum, sums_);
+  mov(*row_left, arg(offsetof(QuantizeRowsArgs, k)));
+  Xbyak::Label next_group, no_sums;
+  L(next_group);
+  mov(left_, arg(offsetof(QuantizeRowsArgs, group)));
+  cmp(left_, *row_left);
+  cmovg(left_, *row_left);
+  sub(*row_left, left_);
+  vpxord(sum_, sum_, sum_);
+  emit_column_loop();
+  test(sums_, sums_);
+  jz(no_sums, T_NEAR);
+  emit_reduce(sum_, false);
+  vmovd(dword[*group_sum], Xbyak::Xmm(sum_.getIdx()));
+  add(*group_sum, 4);
+  L(no_sums);
+  test(*row_left, *row_left);
+  jnz(next_group, T_NEAR);
+}
+
+// left_ columns from from_ to to_, both of which end behind the last column.
+void QuantizeRowsAvx512::emit_column_loop() {
+  Xbyak::Label tail, done;
+  mov(count_, left_);
+  shr(count_, width() == 16 ? 4 : 6);
+  jz(tail, T_NEAR);
+  loop(count_, [&] {
+    emit_columns(false);
+    add(from_, width() * a_size());
+    add(to_, width());
+  });
+  L(tail);
+  emit_tail_mask(left_, width(), done);
+  emit_columns(true);
+  add(to_, left_);
+  if (a_size() > 1) shl(left_, a_size() == 2 ? 1 : 2);
+  add(from_, left_);
+  L(done);
+}
+
+void QuantizeRowsAvx512::emit_columns(bool masked) {
+  const auto operand = [&](const Xbyak::Zmm& z) {
+    return masked ? z | tail_ | T_z : Xbyak::Zmm(z);
+  };
+  if (!quantizes()) {
+    vmovdqu8(operand(x_), ptr[from_]);
+    vpdpbusd(sum_, ones_, x_);
+    if (masked) {
+      vmovdqu8(ptr[to_] | tail_, x_);
+    } else {
+      vmovdqu8(ptr[to_], x_);
+    }
+    return;
+  }
+  if (config_.a == DType::kBF16) {
+    vpmovzxwd(operand(x_), ptr[from_]);
+    vpslld(x_, x_, 16);
+  } else {
+    vmovups(operand(x_), ptr[from_]);
+  }
+  vmulps(x_, x_, inverse_);
+  vcvtps2dq(x_, x_);
+  vpaddd(sum_, sum_, x_);
+  if (masked) {
+    vpmovdb(ptr[to_] | tail_, x_);
+  } else {
+    vpmovdb(ptr[to_], x_);
+  }
+}
+
+// to_ stands behind column k.
+void QuantizeRowsAvx512::emit_pad() {
+  if (config_.pad == 1) return;
+  section("pad");
+  Xbyak::Label done;
+  mov(left_, arg(offsetof(QuantizeRowsArgs, k)));
+  neg(left_);
+  emit_tail_mask(left_, config_.pad, done);
+  vpxord(x_, x_, x_);
+  vmovdqu8(ptr[to_] | tail_, x_);
+  L(done);
+}
+
+void QuantizeRowsAvx512::emit_poisoned_row() {
+  section("poisoned_row");
+  Xbyak::Label q_tail, q_done, no_sums, sum_loop;
+  mov(dword[scale_], kNan);
+  vpxord(x_, x_, x_);
+  mov(to_, q_);
+  mov(left_, arg(offsetof(QuantizeRowsArgs, k)));
+  if (config_.pad > 1) {
+    add(left_, config_.pad - 1);
+    and_(left_, -config_.pad);
+  }
+  mov(count_, left_);
+  shr(count_, 6);
+  jz(q_tail, T_NEAR);
+  loop(count_, [&] {
+    vmovdqu8(ptr[to_], x_);
+    add(to_, 64);
+  });
+  L(q_tail);
+  emit_tail_mask(left_, 64, q_done);
+  vmovdqu8(ptr[to_] | tail_, x_);
+  L(q_done);
+
+  test(sums_, sums_);
+  jz(no_sums, T_NEAR);
+  mov(from_, sums_);
+  mov(left_, arg(offsetof(QuantizeRowsArgs, k)));
+  L(sum_loop);
+  mov(dword[from_], 0);
+  add(from_, 4);
+  sub(left_, arg(offsetof(QuantizeRowsArgs, group)));
+  jg(sum_loop, T_NEAR);
+  L(no_sums);
+}
+
+void QuantizeRowsAvx512::emit_next_row() {
+  section("next_row");
+  Xbyak::Label no_sums;
+  add(a_, arg(offsetof(QuantizeRowsArgs, a_stride)));
+  add(q_, arg(offsetof(QuantizeRowsArgs, q_stride)));
+  if (quantizes()) add(scale_, 4);
+  test(sums_, sums_);
+  jz(no_sums, T_NEAR);
+  add(sums_, arg(offsetof(QuantizeRowsArgs, sum_stride)));
+  L(no_sums);
+}
+
+}  // namespace
+
+std::string to_string(const QuantizeRowsAvx512Config& config) {
+  std::string name = "quantize_rows.avx512.";
+  name += to_string(config.a);
+  name += "s8.pad" + std::to_string(config.pad);
+  if (config.poison) name += ".poison";
+  return name;
+}
+
+std::optional<QuantizeRowsAvx512Config> parse_quantize_rows_avx512(std::string_view name) {
+  const auto words = split_name(name);
+  if (words.size() < 4) return std::nullopt;
+  const auto types = parse_dtypes(words[2]);
+  const auto pad = parse_field(words[3], "pad");
+  if (!types || types->size() != 2 || !pad) return std::nullopt;
+  const QuantizeRowsAvx512Config config{(*types)[0], *pad, words.size() > 4};
+  if (to_string(config) != name) return std::nullopt;
+  return config;
+}
+
+const char* invalid(const QuantizeRowsAvx512Config& config) {
+  if (config.a != DType::kBF16 && config.a != DType::kF32 && config.a != DType::kS8) {
+    return "a must be bf16, f32 or s8";
+  }
+  if (config.pad != 1 && config.pad != 4 && config.pad != 64) return "pad must be 1, 4 or 64";
+  return nullptr;
+}
+
+Result<GeneratedCode> generate(const QuantizeRowsAvx512Config& config) {
+  if (const char* rule = invalid(config)) return Status(StatusCode::kInvalidArgument, rule);
+  return QuantizeRowsAvx512(config).generate();
+}
+
+}  // namespace quern::jit
