@@ -58,7 +58,7 @@ expect_violation(CMakePresets.json "\"CMAKE_CXX_FLAGS\": \"-mavx2\"")
 
 expect_clean(jit/a.cc "// no getenv() here, nothing volatile\n#include <xbyak/xbyak.h>\n#include \"quern/status.h\"")
 expect_clean(jit/isa.cc "void f() { __asm__ volatile(\"xgetbv\"); }")
-expect_clean(ops/context.cc "auto v = std::getenv(\"QUERN_JIT\");")
+expect_clean(ops/environment.cc "auto v = std::getenv(\"QUERN_JIT\");")
 expect_clean(ops/thread_pool.cc "#include <thread>")
 expect_clean(jit/kernel_cache.cc "#include <condition_variable>")
 expect_clean(ops/a.cc "void f() { std::snprintf(buffer, 4, \"x\"); }")

@@ -60,10 +60,10 @@ check_environment() {
   local documented used
   # shellcheck disable=SC2016 # the backquotes are Markdown
   documented=$(sed -nE 's/^\| `(QUERN_[A-Z_]+)`.*/\1/p' README.md | sort -u)
-  used=$(grep -ohE '"QUERN_[A-Z_]+"' ops/context.cc | tr -d '"' | sort -u || true)
-  [ -n "$used" ] || fail "found no variable in ops/context.cc"
+  used=$(grep -ohE '"QUERN_[A-Z_]+"' ops/environment.cc | tr -d '"' | sort -u || true)
+  [ -n "$used" ] || fail "found no variable in ops/environment.cc"
   [ "$documented" = "$used" ] || fail "environment table of README.md: ${documented//$'\n'/ };" \
-    "ops/context.cc reads: ${used//$'\n'/ }"
+    "ops/environment.cc reads: ${used//$'\n'/ }"
 }
 
 check_files
