@@ -4,9 +4,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -70,15 +70,12 @@ bool write_all(int fd, const void* data, size_t bytes) {
   return true;
 }
 
-/// Another thread or process with the same directory writes the same kernel: the temporary name is
-/// this call's own, and the last rename wins with equal contents.
+/// Another thread or process may write the same kernel into the same directory: the temporary file
+/// is this call's own, and the last rename wins with equal contents.
 void write_file(const std::string& path, const void* data, size_t bytes) {
-  static std::atomic<uint64_t> counter{0};
-  const std::string temporary = path + ".tmp." + std::to_string(::getpid()) + "." +
-                                std::to_string(counter.fetch_add(1, std::memory_order_relaxed));
-  const int fd =
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (fd < 0) fail("create", temporary, errno);
+  std::string temporary = path + ".XXXXXX";
+  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) fail("create a file beside", path, errno);
   int error = write_all(fd, data, bytes) ? 0 : errno;
   if (::close(fd) != 0 && error == 0) error = errno;
   if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
