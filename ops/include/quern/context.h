@@ -72,6 +72,7 @@ class QUERN_API Context {
   ContextImpl& impl() const noexcept { return *impl_; }
 
  private:
+  friend struct ContextImpl;
   explicit Context(std::shared_ptr<ContextImpl> impl) noexcept;
   std::shared_ptr<ContextImpl> impl_;
 };

@@ -1,0 +1,178 @@
+#include "quern/context.h"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "ops/context_impl.h"
+#include "ops/environment.h"
+#include "quern/tuning.h"
+
+namespace quern::inline v0 {
+namespace {
+
+// Behind the kernel cache of a context whose JIT is off: even a request that went round
+// ContextImpl::kernel would get no page.
+class NoMemory final : public jit::MemoryApi {
+ public:
+  size_t page_bytes() const noexcept override { return 4096; }
+  int map_rw(size_t, void**) const noexcept override { return EPERM; }
+  int protect_rx(void*, size_t) const noexcept override { return EPERM; }
+  int unmap(void*, size_t) const noexcept override { return EPERM; }
+  int create_memfd(unsigned, int*) const noexcept override { return EPERM; }
+  int write_fd(int, const uint8_t*, size_t) const noexcept override { return EPERM; }
+  int map_fd_rx(int, size_t, void**) const noexcept override { return EPERM; }
+  int close_fd(int) const noexcept override { return EPERM; }
+};
+const jit::MemoryApi& no_memory() {
+  static const NoMemory instance;
+  return instance;
+}
+
+// Tells the verbose sink about each kernel.
+class CreateLines final : public jit::CodeListener {
+ public:
+  explicit CreateLines(Verbose* verbose) : verbose_(*verbose) {}
+  void published(const jit::GeneratedCode&, const jit::Kernel& kernel) override {
+    VerboseLine line;
+    line.event = kVerboseCreate;
+    line.kernel = kernel.name;
+    const std::string detail = "code_bytes:" + std::to_string(kernel.code_bytes);
+    line.detail = detail;
+    verbose_.write(line);
+  }
+
+ private:
+  Verbose& verbose_;
+};
+
+std::string about(const ContextOptions& options, const IsaReport& report, int threads) {
+  std::string s = "cpu:" + report.cpu;
+  s += "/machine:" + std::string(to_string(report.level));
+  s += "/max_isa:" + std::string(to_string(options.max_isa));
+  s += "/jit:" + std::to_string(options.jit);
+  s += "/verbose:" + std::to_string(options.verbose);
+  s += "/tuning:" + std::string(options.tuning == nullptr ? "defaults" : options.tuning->name());
+  s += "/thr:" + std::to_string(threads);
+  s += "/dump:" + (options.jit_dump_dir.empty() ? std::string("off") : options.jit_dump_dir);
+  return s;
+}
+
+jit::CodeRegistryOptions registry_options(const ContextOptions& options, Verbose* verbose) {
+  jit::CodeRegistryOptions out;
+  if (options.jit) out.dump_dir = options.jit_dump_dir;
+  out.on_error = [verbose](const std::string& line) { verbose->write_always("jit_dump", line); };
+  return out;
+}
+
+Status validate(const ContextOptions& o) {
+  if (o.pool != nullptr && o.pool->size() < 1) {
+    return Status(StatusCode::kInvalidArgument, "options.pool: size() ({0}) must be at least 1",
+                  o.pool->size());
+  }
+  if (o.max_isa < IsaLevel::kNone || o.max_isa > IsaLevel::kAmx) {
+    return Status(StatusCode::kInvalidArgument, "options.max_isa ({0}) is no IsaLevel",
+                  static_cast<int64_t>(o.max_isa));
+  }
+  if ((o.verbose & ~static_cast<uint32_t>(kVerboseAll)) != 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  "options.verbose ({0}) has bits outside of kVerboseAll ({1})", o.verbose,
+                  kVerboseAll);
+  }
+  if (!o.jit_dump_dir.empty() && !is_writable_directory(o.jit_dump_dir)) {
+    return Status(StatusCode::kInvalidArgument,
+                  "options.jit_dump_dir must be an existing directory that can be written to");
+  }
+  return Status();
+}
+
+}  // namespace
+
+ContextImpl::ContextImpl(const ContextOptions& opts, const jit::CpuSource& cpu,
+                         const jit::MemoryApi& memory)
+    : options(opts),
+      pool(opts.pool != nullptr ? opts.pool : &serial),
+      features(jit::detect(cpu, opts.max_isa, &report)),
+      level(std::min(report.level, opts.max_isa)),
+      verbose(opts.verbose, opts.sink, opts.sink_user, about(opts, report, pool->size())),
+      registry(registry_options(opts, &verbose)),
+      kernels(jit::CodeMemory(opts.jit ? memory : no_memory()), &registry) {
+  if (verbose.on(kVerboseCreate)) registry.add(std::make_shared<CreateLines>(&verbose));
+}
+
+Result<jit::KernelHandle> ContextImpl::kernel(const std::string& name,
+                                              const jit::KernelCache::Make& make) noexcept {
+  if (!options.jit) {
+    return Status(StatusCode::kJitUnavailable,
+                  "JIT is switched off (QUERN_JIT=0 or ContextOptions::jit = false)");
+  }
+  return kernels.get(name, make);
+}
+
+Result<Context> ContextImpl::create(const ContextOptions& options, const jit::CpuSource& cpu,
+                                    const jit::MemoryApi& memory) {
+  if (const Status status = validate(options); !status.ok()) return status;
+  try {
+    return Context(std::make_shared<ContextImpl>(options, cpu, memory));
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "no memory for a context");
+  }
+}
+
+Result<Context> make_context(const ContextOptions& options, const jit::CpuSource& cpu,
+                             const jit::MemoryApi& memory) {
+  return ContextImpl::create(options, cpu, memory);
+}
+
+Context::Context() : Context(static_cast<ThreadPool*>(nullptr)) {}
+
+Context::Context(ThreadPool* pool) {
+  ContextOptions options;
+  options.pool = pool;
+  impl_ = std::make_shared<ContextImpl>(options, jit::system_cpu(), jit::system_memory());
+}
+
+Context::Context(std::shared_ptr<ContextImpl> impl) noexcept : impl_(std::move(impl)) {}
+
+Result<Context> Context::create(const ContextOptions& options) {
+  return make_context(options, jit::system_cpu(), jit::system_memory());
+}
+
+Result<Context> Context::from_environment(const ContextOptions& base) {
+  try {
+    ContextOptions options = base;
+    if (const Status status = apply_environment(&options); !status.ok()) return status;
+    return create(options);
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "no memory for a context");
+  }
+}
+
+ThreadPool& Context::pool() const noexcept {
+  return *impl_->pool;
+}
+IsaLevel Context::isa() const noexcept {
+  return impl_->level;
+}
+const IsaReport& Context::isa_report() const noexcept {
+  return impl_->report;
+}
+const ContextOptions& Context::options() const noexcept {
+  return impl_->options;
+}
+
+ContextStats Context::stats() const noexcept {
+  const jit::KernelCacheStats s = impl_->kernels.stats();
+  ContextStats out;
+  out.kernels_generated = s.kernels;
+  out.kernel_cache_hits = s.hits;
+  out.code_bytes = s.code_bytes;
+  out.generate_ns = s.generate_ns;
+  return out;
+}
+
+}  // namespace quern::inline v0
