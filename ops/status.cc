@@ -29,12 +29,12 @@ std::string Status::message() const {
   if (text_ == nullptr || *text_ == '\0') return out;
   out += ": ";
   for (const char* p = text_; *p != '\0'; ++p) {
-    const char what = p[0] == '{' && p[1] != '\0' && p[2] == '}' ? p[1] : '\0';
-    if (what == '0' || what == '1') {
-      out += std::to_string(values_[what - '0']);
+    const bool is_field = p[0] == '{' && p[1] != '\0' && p[2] == '}';
+    if (is_field && (p[1] == '0' || p[1] == '1')) {
+      out += std::to_string(values_[p[1] - '0']);
       p += 2;
-    } else if (what == 's') {
-      out += subject_;
+    } else if (is_field && p[1] == 's') {
+      out += subject_ == nullptr ? "" : subject_;
       p += 2;
     } else {
       out += *p;

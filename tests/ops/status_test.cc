@@ -20,7 +20,7 @@ TEST(Status, DefaultIsOk) {
 
 TEST(Status, IsCheapToReturn) {
   static_assert(std::is_trivially_copyable_v<Status>);
-  static_assert(sizeof(Status) <= 32);
+  static_assert(sizeof(Status) <= 40);
 }
 
 TEST(Status, MessageSubstitutesBothValues) {
@@ -33,6 +33,13 @@ TEST(Status, ValuesMayRepeatSwapAndBeExtreme) {
   const Status s(StatusCode::kTooLarge, "{1}{0}{1}", std::numeric_limits<int64_t>::min(),
                  std::numeric_limits<int64_t>::max());
   EXPECT_EQ(s.message(), "too large: 9223372036854775807-92233720368547758089223372036854775807");
+}
+
+TEST(Status, SubjectIsSubstituted) {
+  const Status s(StatusCode::kInvalidArgument, "{s}.rows ({0}) must equal {s}.n ({1})", 3, 4, "w");
+  EXPECT_EQ(s.message(), "invalid argument: w.rows (3) must equal w.n (4)");
+  EXPECT_EQ(Status(StatusCode::kInternal, "<{s}>").message(), "internal error: <>");
+  EXPECT_EQ(Status(StatusCode::kInternal, "<{s}>", 0, 0, nullptr).message(), "internal error: <>");
 }
 
 TEST(Status, OtherBracesStay) {

@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ops/thread_team.h"
+#include "quern/thread_pool.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define QUERN_SKIP_UNDER_TSAN() \
+  GTEST_SKIP() << "ThreadSanitizer does not support threads started in a forked child"
+#else
+#define QUERN_SKIP_UNDER_TSAN() (void)0
+#endif
+
+namespace quern {
+namespace {
+
+// Runs `child` in a forked process; true when it exits with 0 within 20 s.
+bool in_child(const std::function<bool()>& child) {
+  const pid_t pid = fork();
+  if (pid < 0) return false;
+  if (pid == 0) _exit(child() ? 0 : 1);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  int status = 0;
+  while (waitpid(pid, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      kill(pid, SIGKILL);
+      waitpid(pid, &status, 0);
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// True when three phases ran with every tid once, each on a thread of its own.
+bool pool_works(ThreadPool& pool) {
+  struct Seen {
+    std::atomic<int> calls{0};
+    std::atomic<bool> own_thread{true};
+    std::thread::id caller = std::this_thread::get_id();
+  };
+  Seen seen;
+  pool.run(
+      3,
+      [](void* ctx, int, int tid, int) {
+        auto& s = *static_cast<Seen*>(ctx);
+        s.calls.fetch_add(1);
+        if ((std::this_thread::get_id() == s.caller) != (tid == 0)) s.own_thread = false;
+      },
+      &seen);
+  return seen.calls.load() == 3 * pool.size() && seen.own_thread.load();
+}
+
+std::unique_ptr<PersistentPool> make_pool(int threads) {
+  return std::move(PersistentPool::create(threads)).value();
+}
+
+TEST(PoolFork, SentinelTellsTheChild) {
+  const ForkSentinel sentinel;
+  EXPECT_TRUE(sentinel.same_process());
+  EXPECT_TRUE(in_child([&] { return !sentinel.same_process(); }));
+  EXPECT_TRUE(sentinel.same_process());
+}
+
+TEST(PoolFork, ChildGetsWorkersOfItsOwn) {
+  QUERN_SKIP_UNDER_TSAN();
+  const auto pool = make_pool(3);
+  ASSERT_TRUE(pool_works(*pool));
+  EXPECT_TRUE(in_child([&] { return pool_works(*pool) && pool_works(*pool); }));
+  EXPECT_TRUE(pool_works(*pool));
+}
+
+TEST(PoolFork, PoolNeverUsedByTheParentWorksToo) {
+  QUERN_SKIP_UNDER_TSAN();
+  const auto pool = make_pool(2);
+  EXPECT_TRUE(in_child([&] { return pool_works(*pool); }));
+}
+
+TEST(PoolFork, FourLevelsDeep) {
+  QUERN_SKIP_UNDER_TSAN();
+  const auto pool = make_pool(2);
+  std::function<bool(int)> descend = [&](int level) {
+    if (!pool_works(*pool)) return false;
+    return level == 0 || (in_child([&] { return descend(level - 1); }) && pool_works(*pool));
+  };
+  EXPECT_TRUE(descend(4));
+}
+
+TEST(PoolFork, ChildMayDestroyAnInheritedPool) {
+  QUERN_SKIP_UNDER_TSAN();
+  for (const bool use_it_first : {false, true}) {
+    auto pool = make_pool(3);
+    ASSERT_TRUE(pool_works(*pool));
+    EXPECT_TRUE(in_child([&] {
+      const bool works = !use_it_first || pool_works(*pool);
+      pool.reset();
+      return works;
+    }));
+    EXPECT_TRUE(pool_works(*pool));
+  }
+}
+
+// The child's copy of the pool is locked and in the middle of a run: that must not matter.
+TEST(PoolFork, ForkWhileAnotherThreadRuns) {
+  QUERN_SKIP_UNDER_TSAN();
+  const auto pool = make_pool(2);
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) pool_works(*pool);
+  });
+  int good = 0;
+  for (int i = 0; i < 20; ++i) good += in_child([&] { return pool_works(*pool); });
+  stop = true;
+  busy.join();
+  EXPECT_EQ(good, 20);
+}
+
+TEST(PoolFork, SeveralThreadsOfTheChildMayRunFirst) {
+  QUERN_SKIP_UNDER_TSAN();
+  const auto pool = make_pool(2);
+  ASSERT_TRUE(pool_works(*pool));
+  EXPECT_TRUE(in_child([&] {
+    std::atomic<int> good{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) threads.emplace_back([&] { good += pool_works(*pool); });
+    for (std::thread& t : threads) t.join();
+    return good == 4;
+  }));
+}
+
+}  // namespace
+}  // namespace quern
