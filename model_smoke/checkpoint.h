@@ -10,6 +10,7 @@
 
 #include "model_smoke/model_dir.h"
 #include "model_smoke/safetensors.h"
+#include "model_smoke/tensor_values.h"
 
 namespace quern::smoke {
 
@@ -59,26 +60,20 @@ class Checkpoint {
  private:
   enum class Use : uint8_t { kNone, kTaken, kIgnored };
   struct Entry {
-    const TensorView* tensor;
+    const TensorView* tensor = nullptr;
+    const SafetensorsFile* file = nullptr;
     Use use = Use::kNone;
     std::string reason;
   };
-  void add_file(SafetensorsFile file);
-  void open_shards(const ModelDir& dir, const std::string& index_name);
-  Entry& entry_to_take(std::string_view name);
+  Checkpoint() = default;
+  void add_file(std::unique_ptr<SafetensorsFile> file);
+  void open_shards(const ModelDir& dir);
+  Entry& entry_to_use(std::string_view name);
 
   std::string source_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, Entry, std::less<>> entries_;
   std::vector<std::string> warnings_;
 };
-
-/// Index of the first element that is NaN or infinite, -1 when all are finite. Integers are finite.
-int64_t first_non_finite(const TensorView& tensor) noexcept;
-/// More than one element and all elements have the same bytes.
-bool is_constant(const TensorView& tensor) noexcept;
-
-/// F32, BF16 and F16 tensors as f32, in order. Any other dtype throws InputError.
-std::vector<float> to_f32(const TensorView& tensor);
 
 }  // namespace quern::smoke

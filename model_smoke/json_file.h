@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -32,14 +33,16 @@ class JsonNode {
 
   /// Present and not null.
   bool has(std::string_view key) const;
-  /// A member that must be there (null counts as there).
-  JsonNode at(std::string_view key) const;
+  /// A member that must be there (null counts as there); `expected` is the rule a message names.
+  JsonNode at(std::string_view key, std::string_view expected = "a value") const;
   /// A member that is there and not null.
   std::optional<JsonNode> find(std::string_view key) const;
   JsonNode element(size_t index) const;
+  size_t size() const;
 
   void require_object() const;
   void require_array() const;
+  /// 1.0 and 1e3 are no integers.
   int64_t as_int(int64_t min, int64_t max) const;
   double as_number() const;
   bool as_bool() const;
@@ -48,18 +51,21 @@ class JsonNode {
   int64_t int_at(std::string_view key, int64_t min, int64_t max) const;
   int64_t int_or(std::string_view key, int64_t fallback, int64_t min, int64_t max) const;
   double number_or(std::string_view key, double fallback) const;
+  /// For these two null counts as absent.
   bool bool_or(std::string_view key, bool fallback) const;
-  std::string string_or(std::string_view key, std::string fallback) const;
+  std::string string_or(std::string_view key, std::string_view fallback) const;
 
-  [[noreturn]] void fail(std::string expected, std::string hint = {}) const;
+  [[noreturn]] void fail(std::string_view expected, std::string_view hint = {}) const;
 
  private:
+  std::string child_path(std::string_view key) const;
+
   const Json* value_;
   std::string file_;
   std::string path_;
 };
 
-/// Type and value in a few words: `number -1`, `string "8"`, `null`, `array of 3`.
+/// Type and value in a few words: `number -1`, `string "8"`, `null`, `an array of 3`.
 std::string describe(const Json& value);
 
 }  // namespace quern::smoke

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "model_smoke/file_map.h"
 
@@ -24,16 +25,18 @@ class ModelDir {
 
   /// What messages call the directory.
   const std::string& path() const noexcept { return path_; }
+  /// What messages call a file in it. For messages only: files are opened by name.
+  std::string label(std::string_view name) const;
 
   /// False only when nothing of that name is there; a name that breaks the rules throws.
   bool exists(std::string_view name) const;
   FileMap open(std::string_view name) const;
   /// A whole small file. Longer than `max_bytes` is an InputError.
   std::string read_text(std::string_view name, uint64_t max_bytes) const;
+  /// Names of the entries of the directory itself, in no order.
+  std::vector<std::string> list() const;
 
  private:
-  int open_fd(std::string_view name, bool missing_ok) const;
-
   std::string path_;
   int fd_ = -1;
 };

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model_smoke/regex.h"
+
+namespace quern::smoke {
+
+/// An entry of a quantization config's `ignore` or `targets`, as compressed-tensors and the
+/// engines that read it take it:
+///   re:EXPR   a Python regular expression, matched from the start of the name
+///   Linear    the class name: every linear module
+///   a.*.b     a glob; `*` is any text, dots too, and nothing else is special. It matches a whole
+///             name, or one part of it between dots
+///   a.b       exactly this module, or every module below it
+/// A module is known by its name in the file, and by that name with "language_model." taken out or
+/// put in front: writers use both spellings for vision checkpoints.
+class ModulePattern {
+ public:
+  /// `file` and `key` are for the message about a bad expression.
+  ModulePattern(std::string text, const std::string& file, const std::string& key);
+
+  const std::string& text() const noexcept { return text_; }
+  bool matches(std::string_view module) const;
+  /// A plain name: neither expression, glob nor class.
+  bool is_name() const noexcept { return kind_ == Kind::kName; }
+  /// The name without "language_model.".
+  const std::string& name() const noexcept { return plain_; }
+
+ private:
+  enum class Kind : unsigned char { kName, kGlob, kRegex, kClass };
+  bool matches_name(std::string_view name) const;
+
+  Kind kind_ = Kind::kName;
+  std::string text_;
+  std::string plain_;
+  std::optional<Regex> regex_;
+};
+
+/// A list of them. Names are looked up, not walked through: published lists name every module of a
+/// model, and both lists and files can have tens of thousands of entries.
+class ModuleList {
+ public:
+  static constexpr size_t kMaxPatterns = 1000;
+
+  /// Throws InputError beyond kMaxPatterns entries that are no plain names.
+  void add(std::string text, const std::string& file, const std::string& key);
+  /// The first entry that matches; null when none does.
+  const ModulePattern* find(std::string_view module) const;
+  const std::vector<ModulePattern>& entries() const noexcept { return entries_; }
+
+ private:
+  std::vector<ModulePattern> entries_;
+  std::map<std::string, size_t, std::less<>> by_name_;
+  std::vector<size_t> patterns_;
+};
+
+/// The name with the part "language_model." taken out.
+std::string without_language_model(std::string_view name);
+
+/// `*` is any run of bytes, everything else is itself. Linear in text times pattern.
+bool glob_match(std::string_view pattern, std::string_view text) noexcept;
+
+}  // namespace quern::smoke

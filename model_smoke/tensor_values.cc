@@ -1,0 +1,172 @@
+#include "model_smoke/tensor_values.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "model_smoke/input_error.h"
+#include "quern/dtype.h"
+
+namespace quern::smoke {
+namespace {
+
+template <typename T>
+T load(const std::byte* p) noexcept {
+  T v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// Weights are scanned whole while a model loads, so the common case (all finite) is a plain
+// reduction over a block, which the compiler vectorises; only a bad block is searched.
+template <typename T, typename Bad>
+int64_t first_bad(const std::byte* data, int64_t count, Bad bad) noexcept {
+  constexpr int64_t kBlock = 4096;
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, count);
+    unsigned any = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      any |= static_cast<unsigned>(bad(load<T>(data + i * static_cast<int64_t>(sizeof(T)))));
+    }
+    if (!any) continue;
+    for (int64_t i = begin; i < end; ++i) {
+      if (bad(load<T>(data + i * static_cast<int64_t>(sizeof(T))))) return i;
+    }
+  }
+  return -1;
+}
+
+float half_to_float(uint16_t h) noexcept {
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+  const uint32_t exponent = (h >> 10) & 31u;
+  const uint32_t mantissa = h & 0x3ffu;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent == 0) {
+    const float magnitude = std::ldexp(static_cast<float>(mantissa), -24);
+    return sign ? -magnitude : magnitude;
+  }
+  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+}
+
+std::string number_text(double v) {
+  if (std::isnan(v)) return "NaN";
+  if (std::isinf(v)) return v > 0 ? "infinity" : "-infinity";
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", v);
+  return text;
+}
+
+std::string hex_text(const std::byte* p, int bytes) {
+  std::string s = "0x";
+  for (int i = bytes - 1; i >= 0; --i) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned>(p[i]));
+    s += digits;
+  }
+  return s;
+}
+
+}  // namespace
+
+int64_t first_non_finite(const TensorView& t) noexcept {
+  const int64_t n = t.elements();
+  const auto all_ones = [](auto mask) {
+    return [mask](decltype(mask) v) { return (v & mask) == mask; };
+  };
+  switch (t.dtype) {
+    case FileDType::kF32:
+      return first_bad<uint32_t>(t.data, n, all_ones(uint32_t{0x7f800000}));
+    case FileDType::kC64:
+      return first_bad<uint64_t>(t.data, n, [](uint64_t v) {
+        return (v & 0x7f800000u) == 0x7f800000u || ((v >> 32) & 0x7f800000u) == 0x7f800000u;
+      });
+    case FileDType::kF64:
+      return first_bad<uint64_t>(t.data, n, all_ones(uint64_t{0x7ff0000000000000}));
+    case FileDType::kBF16:
+      return first_bad<uint16_t>(t.data, n, all_ones(uint16_t{0x7f80}));
+    case FileDType::kF16:
+      return first_bad<uint16_t>(t.data, n, all_ones(uint16_t{0x7c00}));
+    case FileDType::kF8E4M3:
+      return first_bad<uint8_t>(t.data, n, all_ones(uint8_t{0x7f}));
+    case FileDType::kF8E5M2:
+      return first_bad<uint8_t>(t.data, n, all_ones(uint8_t{0x7c}));
+    case FileDType::kF8E8M0:
+      return first_bad<uint8_t>(t.data, n, all_ones(uint8_t{0xff}));
+    case FileDType::kF8E4M3Fnuz:
+    case FileDType::kF8E5M2Fnuz:
+      return first_bad<uint8_t>(t.data, n, [](uint8_t v) { return v == 0x80; });
+    default:
+      return -1;
+  }
+}
+
+bool is_constant(const TensorView& t) noexcept {
+  const auto bytes = static_cast<uint64_t>(bits_of(t.dtype) / 8);
+  if (bits_of(t.dtype) % 8 != 0 || t.bytes <= bytes) return false;
+  // Equal to itself moved by one element: every element equals the next.
+  return std::memcmp(t.data, t.data + bytes, t.bytes - bytes) == 0;
+}
+
+std::string value_text(const TensorView& t, int64_t index) {
+  const int bytes = bits_of(t.dtype) / 8;
+  if (bits_of(t.dtype) % 8 != 0) return "?";
+  const std::byte* p = t.data + index * bytes;
+  switch (t.dtype) {
+    case FileDType::kF32:
+      return number_text(load<float>(p));
+    case FileDType::kF64:
+      return number_text(load<double>(p));
+    case FileDType::kBF16:
+      return number_text(bfloat16{load<uint16_t>(p)}.to_float());
+    case FileDType::kF16:
+      return number_text(half_to_float(load<uint16_t>(p)));
+    case FileDType::kI8:
+      return std::to_string(load<int8_t>(p));
+    case FileDType::kU8:
+      return std::to_string(load<uint8_t>(p));
+    case FileDType::kI32:
+      return std::to_string(load<int32_t>(p));
+    case FileDType::kI64:
+      return std::to_string(load<int64_t>(p));
+    default:
+      return hex_text(p, bytes);
+  }
+}
+
+std::vector<float> to_f32(const TensorView& t) {
+  std::vector<float> out(static_cast<size_t>(t.elements()));
+  const auto convert = [&](auto decode) {
+    using T = decltype(decode.word);
+    for (size_t i = 0; i < out.size(); ++i) out[i] = decode(load<T>(t.data + i * sizeof(T)));
+  };
+  struct FromF32 {
+    float word = 0;
+    float operator()(float v) const { return v; }
+  };
+  struct FromBf16 {
+    uint16_t word = 0;
+    float operator()(uint16_t v) const { return bfloat16{v}.to_float(); }
+  };
+  struct FromF16 {
+    uint16_t word = 0;
+    float operator()(uint16_t v) const { return half_to_float(v); }
+  };
+  switch (t.dtype) {
+    case FileDType::kF32:
+      convert(FromF32{});
+      break;
+    case FileDType::kBF16:
+      convert(FromBf16{});
+      break;
+    case FileDType::kF16:
+      convert(FromF16{});
+      break;
+    default:
+      throw InputError(t.file, t.name, "dtype F32, BF16 or F16", describe(t));
+  }
+  return out;
+}
+
+}  // namespace quern::smoke
