@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model_smoke/layers/exec.h"
+#include "model_smoke/weights.h"
+#include "quern/context.h"
+#include "quern/span.h"
+#include "quern/tensor_view.h"
+
+namespace quern::smoke {
+
+/// What multiplies: plans of the public ops, or the scalar reference ops.
+enum class Backend { kJit, kReference };
+/// What a projection multiplies its weights with. kF32: nothing between ops is rounded (reference
+/// only). kBF16: bf16 between ops. kInt8: bf16 between ops, quantized per row before int8 weights;
+/// bf16 weights are multiplied as they are.
+enum class ActMode { kF32, kBF16, kInt8 };
+
+const char* to_string(Backend backend) noexcept;
+const char* to_string(ActMode act) noexcept;
+
+/// How all linear modules of a model compute.
+struct ComputeMode {
+  Backend backend = Backend::kJit;
+  ActMode act = ActMode::kBF16;
+
+  /// Type of what ops hand to each other.
+  DType activations() const noexcept { return act == ActMode::kF32 ? DType::kF32 : DType::kBF16; }
+};
+
+/// The mode for a model: `act` as asked for, else the backend's default. Throws InputError listing
+/// the legal ones where the pair cannot be.
+ComputeMode choose_mode(Backend backend, std::optional<ActMode> act, bool model_has_int8);
+
+/// What happens behind the product.
+struct LinearOutput {
+  DType dtype = DType::kBF16;
+  bool residual = false;  ///< C = C + product, C rounded once
+};
+
+/// One matrix (or gate and up) and the plan that multiplies it.
+class LinearOp {
+ public:
+  virtual ~LinearOp() = default;
+  virtual size_t scratch_bytes(int64_t max_m) const = 0;
+  /// Throws std::runtime_error with the op's message when the op refuses.
+  virtual void run(MatrixView a, MutableMatrixView c, Span<std::byte> scratch) const = 0;
+  /// "int8_gemm n 512 k 256 (act int8)".
+  virtual std::string describe() const = 0;
+  /// The plan's own explanation; empty for reference ops.
+  virtual std::string explain() const = 0;
+  virtual size_t weight_bytes() const = 0;
+};
+
+std::unique_ptr<LinearOp> make_linear_op(const Context& ctx, const ComputeMode& mode,
+                                         HostWeights weights, const LinearOutput& output);
+/// C = silu(gate) * up in one op; both parts of one format and shape.
+std::unique_ptr<LinearOp> make_gate_up_op(const Context& ctx, const ComputeMode& mode,
+                                          HostWeights gate, HostWeights up);
+
+/// Linear modules that read the same input and write neighbouring columns of one output.
+class Linear {
+ public:
+  Linear() = default;
+  Linear(const Context& ctx, const ComputeMode& mode, std::vector<HostWeights> parts,
+         const LinearOutput& output);
+
+  int64_t n() const noexcept { return n_; }
+  const LinearOutput& output() const noexcept { return output_; }
+  size_t scratch_bytes(int64_t max_m) const;
+  void run(MatrixView a, MutableMatrixView c, Span<std::byte> scratch) const;
+  /// Every op behind this module, for summaries.
+  std::vector<const LinearOp*> ops() const;
+
+ private:
+  struct Part {
+    std::unique_ptr<LinearOp> op;
+    int64_t first_column;
+    int64_t n;
+  };
+  std::vector<Part> parts_;
+  LinearOutput output_;
+  int64_t n_ = 0;
+};
+
+/// The gate/up half of the MLP: one op where both parts have one format, else two and an
+/// element-wise layer.
+class GateUp {
+ public:
+  GateUp() = default;
+  GateUp(const Context& ctx, const ComputeMode& mode, HostWeights gate, HostWeights up);
+
+  size_t scratch_bytes(int64_t max_m) const;
+  /// c: [M, n] in the mode's activation type.
+  void run(LayerExec& exec, MatrixView a, MutableMatrixView c, Span<std::byte> scratch);
+  std::vector<const LinearOp*> ops() const;
+
+ private:
+  std::unique_ptr<LinearOp> fused_;
+  Linear gate_, up_;
+  Tensor gate_out_, up_out_;
+};
+
+}  // namespace quern::smoke

@@ -1,0 +1,189 @@
+#include "model_smoke/qwen3_5.h"
+
+#include <algorithm>
+#include <string>
+
+#include "model_smoke/layers/attention.h"
+
+namespace quern::smoke {
+namespace {
+
+VectorView view(const std::vector<float>& v) {
+  return vector_view(v.data(), static_cast<int64_t>(v.size()));
+}
+
+MutableMatrixView rows(Tensor& t, int64_t first, int64_t count) {
+  return {t.row<std::byte>(0) + static_cast<size_t>(first * t.cols()) * size_of(t.dtype()),
+          t.dtype(), count, t.cols(), t.cols()};
+}
+
+}  // namespace
+
+Qwen3_5::Qwen3_5(const Context& ctx, const ModelConfig& config, const ComputeMode& mode)
+    : config_(config),
+      mode_(mode),
+      exec_(ctx.pool(), mode.backend == Backend::kJit ? LayerImpl::kSimd : LayerImpl::kScalar),
+      delta_shape_{.key_heads = config.linear_num_key_heads,
+                   .value_heads = config.linear_num_value_heads,
+                   .key_dim = config.linear_key_head_dim,
+                   .value_dim = config.linear_value_head_dim},
+      rope_(config.rotary_dim, config.rope_theta) {}
+
+ModelCache Qwen3_5::make_cache() const {
+  ModelCache cache;
+  for (const LayerType type : config_.layer_types) {
+    LayerCache layer;
+    if (type == LayerType::kFullAttention) {
+      layer.kv = KvCache(mode_.activations(), config_.num_key_value_heads, config_.head_dim);
+    } else {
+      layer.conv = ConvState(config_.linear_conv_channels(), config_.linear_conv_kernel_dim);
+      layer.delta = DeltaState(delta_shape_);
+    }
+    cache.layers.push_back(std::move(layer));
+  }
+  return cache;
+}
+
+void Qwen3_5::observe(const ForwardOptions& options, std::string_view name,
+                      const Tensor& value) const {
+  if (options.observer) options.observer(name, value.view());
+}
+
+void Qwen3_5::forward(Span<const int32_t> ids, ModelCache& cache, const ForwardOptions& options,
+                      Tensor& logits) {
+  const int64_t tokens = static_cast<int64_t>(ids.size());
+  require(tokens > 0 && cache.layers.size() == layers_.size(), "forward: no tokens or wrong cache");
+  const std::vector<int64_t> wide(ids.begin(), ids.end());
+  for (const int64_t id : wide) {
+    require(id >= 0 && id < config_.vocab_size, "forward: a token id is outside the vocabulary");
+  }
+  logits.resize(DType::kF32, options.last_only ? 1 : tokens, config_.vocab_size);
+  for (int64_t t = 0; t < tokens; t += kPrefillBlock) {
+    const int64_t count = std::min(kPrefillBlock, tokens - t);
+    forward_block(wide.data() + t, count, cache, options);
+    if (!options.last_only) {
+      lm_head_.run(normed_.view(), rows(logits, t, count), scratch());
+    } else if (t + count == tokens) {
+      lm_head_.run(rows(normed_, count - 1, 1), logits.mutable_view(), scratch());
+    }
+  }
+}
+
+void Qwen3_5::forward_block(const int64_t* ids, int64_t count, ModelCache& cache,
+                            const ForwardOptions& options) {
+  const DType type = mode_.activations();
+  const float eps = config_.rms_norm_eps;
+  hidden_.resize(type, count, config_.hidden_size);
+  normed_.resize(type, count, config_.hidden_size);
+  embed(exec_, embedding_.view(), ids, hidden_.mutable_view());
+  observe(options, "embed", hidden_);
+  rope_.fill(cache.length, count, type);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    Layer& layer = layers_[i];
+    rms_norm(exec_, hidden_.view(), view(layer.input_norm), eps, normed_.mutable_view());
+    if (layer.attention) {
+      run_attention(*layer.attention, cache.layers[i], cache.length);
+    } else {
+      run_delta_net(*layer.delta_net, cache.layers[i], options);
+    }
+    rms_norm(exec_, hidden_.view(), view(layer.post_norm), eps, normed_.mutable_view());
+    mlp_.resize(type, count, config_.intermediate_size);
+    layer.gate_up.run(exec_, normed_.view(), mlp_.mutable_view(), scratch());
+    layer.down.run(mlp_.view(), hidden_.mutable_view(), scratch());
+    observe(options, "layer" + std::to_string(i), hidden_);
+  }
+  rms_norm(exec_, hidden_.view(), view(final_norm_), eps, normed_.mutable_view());
+  observe(options, "final_norm", normed_);
+  cache.length += count;
+}
+
+void Qwen3_5::run_attention(const FullAttention& w, LayerCache& cache, int64_t position) {
+  const int64_t count = normed_.rows(), d = config_.head_dim;
+  const int64_t heads = config_.num_attention_heads, kv_heads = config_.num_key_value_heads;
+  const DType type = mode_.activations();
+  const float eps = config_.rms_norm_eps;
+  projected_.resize(type, count, w.qkv.n());
+  w.qkv.run(normed_.view(), projected_.mutable_view(), scratch());
+
+  // Columns: for each query head d of q and d of gate, then the k heads, then the v heads.
+  const MatrixView all = projected_.view();
+  const HeadView q = heads_of(all, heads, d, 2 * d);
+  const HeadView gate = heads_of(all, heads, d, 2 * d, d);
+  const HeadView k = heads_of(all, kv_heads, d, d, 2 * heads * d);
+  const HeadView v = heads_of(all, kv_heads, d, d, 2 * heads * d + kv_heads * d);
+
+  mixed_.resize(type, count, heads * d);
+  keys_.resize(type, count, kv_heads * d);
+  const MutableHeadView q_rotated = heads_of(mixed_.mutable_view(), heads, d, d);
+  const MutableHeadView k_rotated = heads_of(keys_.mutable_view(), kv_heads, d, d);
+  rms_norm(exec_, q, view(w.q_norm), eps, q_rotated);
+  rms_norm(exec_, k, view(w.k_norm), eps, k_rotated);
+  rope_half_split(exec_, rope_, q_rotated);
+  rope_half_split(exec_, rope_, k_rotated);
+
+  cache.kv.reserve(position + count);
+  cache.kv.append(k_rotated, v);
+  core_.resize(type, count, heads * d);
+  gated_attention(exec_,
+                  {.q = q_rotated,
+                   .gate = gate,
+                   .first_position = position,
+                   .out = heads_of(core_.mutable_view(), heads, d, d)},
+                  cache.kv);
+  w.out.run(core_.view(), hidden_.mutable_view(), scratch());
+}
+
+void Qwen3_5::run_delta_net(const DeltaNet& w, LayerCache& cache, const ForwardOptions& options) {
+  const int64_t count = normed_.rows(), channels = delta_shape_.channels();
+  const int64_t heads = delta_shape_.value_heads, dv = delta_shape_.value_dim;
+  const DType type = mode_.activations();
+  projected_.resize(type, count, w.qkvz.n());
+  ba_.resize(DType::kF32, count, 2 * heads);
+  w.qkvz.run(normed_.view(), projected_.mutable_view(), scratch());
+  w.ba.run(normed_.view(), ba_.mutable_view(), scratch());
+
+  mixed_.resize(type, count, channels);
+  conv1d_silu(exec_, columns(projected_.view(), 0, channels), w.conv, cache.conv,
+              mixed_.mutable_view());
+
+  g_.resize(DType::kF32, count, heads);
+  beta_.resize(DType::kF32, count, heads);
+  delta_gates(columns(ba_.view(), heads, heads), columns(ba_.view(), 0, heads), view(w.a_log),
+              view(w.dt_bias), g_.mutable_view(), beta_.mutable_view());
+
+  core_.resize(type, count, delta_shape_.value_width());
+  const DeltaForm usual = count > 1 ? DeltaForm::kChunked : DeltaForm::kRecurrent;
+  gated_delta_rule(
+      exec_, delta_shape_,
+      {.qkv = mixed_.view(), .g = g_.view(), .beta = beta_.view(), .o = core_.mutable_view()},
+      options.delta.value_or(usual), cache.delta);
+
+  gated_.resize(type, count, delta_shape_.value_width());
+  gated_rms_norm(exec_, heads_of(core_.view(), heads, dv, dv),
+                 heads_of(projected_.view(), heads, dv, dv, channels), view(w.norm),
+                 config_.rms_norm_eps, heads_of(gated_.mutable_view(), heads, dv, dv));
+  w.out.run(gated_.view(), hidden_.mutable_view(), scratch());
+}
+
+std::vector<const LinearOp*> Qwen3_5::ops() const {
+  std::vector<const LinearOp*> out;
+  const auto add = [&out](const std::vector<const LinearOp*>& more) {
+    out.insert(out.end(), more.begin(), more.end());
+  };
+  for (const Layer& layer : layers_) {
+    if (layer.attention) {
+      add(layer.attention->qkv.ops());
+      add(layer.attention->out.ops());
+    } else {
+      add(layer.delta_net->qkvz.ops());
+      add(layer.delta_net->ba.ops());
+      add(layer.delta_net->out.ops());
+    }
+    add(layer.gate_up.ops());
+    add(layer.down.ops());
+  }
+  add(lm_head_.ops());
+  return out;
+}
+
+}  // namespace quern::smoke

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model_smoke/checkpoint.h"
+#include "model_smoke/layers/norm.h"
+#include "model_smoke/layers/rope.h"
+#include "model_smoke/linear.h"
+#include "model_smoke/model_cache.h"
+#include "model_smoke/model_config.h"
+#include "model_smoke/quant_config.h"
+#include "quern/context.h"
+#include "quern/span.h"
+
+namespace quern::smoke {
+
+/// How a call of forward differs from the usual.
+struct ForwardOptions {
+  bool last_only = false;          ///< logits of the last token only
+  std::optional<DeltaForm> delta;  ///< none: chunked for several tokens, recurrent for one
+  /// Sees "embed", "layer0" .. (the residual stream behind each layer) and "final_norm", once for
+  /// each block of kPrefillBlock tokens.
+  std::function<void(std::string_view name, MatrixView value)> observer;
+};
+
+/// Qwen3.5 dense, text (models.md section 1). Not thread-safe: it owns the buffers of a call.
+class Qwen3_5 {
+ public:
+  /// Longer inputs are run in blocks of this many tokens, so that buffers stay small. A multiple of
+  /// the delta rule's chunk: the cut changes no chunk.
+  static constexpr int64_t kPrefillBlock = 512;
+  static_assert(kPrefillBlock % kDeltaChunk == 0);
+
+  /// Takes its tensors out of `checkpoint`, ignores vision and multi-token-prediction tensors and
+  /// throws InputError when anything is missing, left over or of the wrong shape. The context and
+  /// its pool must outlive the model.
+  static Qwen3_5 load(const Context& ctx, const ModelConfig& config, const QuantConfig& quant,
+                      Checkpoint& checkpoint, Backend backend, std::optional<ActMode> act);
+
+  const ModelConfig& config() const noexcept { return config_; }
+  const ComputeMode& mode() const noexcept { return mode_; }
+
+  ModelCache make_cache() const;
+  /// Appends ids (each in [0, vocab_size)) to the sequence in `cache` and computes logits, f32
+  /// [ids.size() or 1, vocab_size].
+  void forward(Span<const int32_t> ids, ModelCache& cache, const ForwardOptions& options,
+               Tensor& logits);
+
+  /// Every projection op, for summaries.
+  std::vector<const LinearOp*> ops() const;
+
+ private:
+  struct FullAttention {
+    Linear qkv;  // per query head: q rows then gate rows; then k heads, then v heads
+    Linear out;
+    std::vector<float> q_norm, k_norm;
+  };
+  struct DeltaNet {
+    Linear qkvz;  // conv channels (q, k, v heads), then z
+    Linear ba;    // b, then a, f32
+    Linear out;
+    ConvWeights conv;
+    std::vector<float> a_log, dt_bias, norm;
+  };
+  struct Layer {
+    std::vector<float> input_norm, post_norm;
+    std::optional<FullAttention> attention;
+    std::optional<DeltaNet> delta_net;
+    GateUp gate_up;
+    Linear down;
+  };
+  class Builder;
+
+  Qwen3_5(const Context& ctx, const ModelConfig& config, const ComputeMode& mode);
+  void forward_block(const int64_t* ids, int64_t count, ModelCache& cache,
+                     const ForwardOptions& options);
+  void run_attention(const FullAttention& w, LayerCache& cache, int64_t position);
+  void run_delta_net(const DeltaNet& w, LayerCache& cache, const ForwardOptions& options);
+  void observe(const ForwardOptions& options, std::string_view name, const Tensor& value) const;
+  Span<std::byte> scratch() const noexcept { return {scratch_.data(), scratch_.size()}; }
+
+  ModelConfig config_;
+  ComputeMode mode_;
+  LayerExec exec_;
+  DeltaShape delta_shape_;
+  RopeTable rope_;
+  Tensor embedding_;  // [vocab, hidden], bf16 or f32 as in the file
+  std::vector<float> final_norm_;
+  std::vector<Layer> layers_;
+  Linear lm_head_;
+
+  // Buffers of a block, in the activation type unless said otherwise.
+  AlignedBuffer scratch_;
+  Tensor hidden_;     // residual stream
+  Tensor normed_;     // input of the projections
+  Tensor projected_;  // qkv with gates, or qkvz
+  Tensor ba_;         // f32
+  Tensor g_, beta_;   // f32
+  Tensor mixed_;      // behind the convolution, or q behind norm and RoPE
+  Tensor keys_;       // k behind norm and RoPE
+  Tensor core_;       // output of attention or delta rule
+  Tensor gated_;      // behind the gated norm
+  Tensor mlp_;        // silu(gate) * up
+};
+
+}  // namespace quern::smoke

@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <utility>
+
+#include <cstring>
+
+#include "model_smoke/linear_ops.h"
+#include "model_smoke/qwen3_5.h"
+#include "model_smoke/weights.h"
+
+namespace quern::smoke {
+
+/// Turns the tensors of a checkpoint into the parts of the model.
+class Qwen3_5::Builder {
+ public:
+  Builder(const Context& ctx, const QuantConfig& quant, Checkpoint& checkpoint, Qwen3_5& model)
+      : ctx_(ctx),
+        checkpoint_(checkpoint),
+        loader_(checkpoint, quant),
+        model_(model),
+        config_(model.config_),
+        activations_{.dtype = model.mode_.activations()},
+        into_residual_{.dtype = model.mode_.activations(), .residual = true} {}
+
+  void build() {
+    checkpoint_.ignore_prefix("mtp.", "multi-token prediction is not part of the text model");
+    checkpoint_.ignore_prefix("model.visual.", "vision tower: this tool runs the text model");
+    prefix_ = text_tensor_prefix(config_, checkpoint_);
+    load_ends();
+    for (size_t i = 0; i < config_.layer_types.size(); ++i) {
+      model_.layers_.push_back(
+          load_layer(prefix_ + "layers." + std::to_string(i) + ".", config_.layer_types[i]));
+    }
+    checkpoint_.require_all_consumed();
+    reserve_scratch();
+  }
+
+ private:
+  /// Embedding, final norm and lm_head, which may be the embedding again.
+  void load_ends() {
+    const int64_t vocab = config_.vocab_size, hidden = config_.hidden_size;
+    HostWeights embedding = loader_.single({prefix_ + "embed_tokens", vocab}, hidden, false);
+    require(embedding.format == ModuleFormat::kPlain, "an embedding is never quantized");
+    // A bf16 model gathers bf16 rows; an f32 one widens bf16 rows as it gathers.
+    if (model_.mode_.act != ActMode::kF32) to_bf16(embedding);
+    model_.final_norm_ = loader_.vector(prefix_ + "norm.weight", {hidden});
+    const LinearOutput logits{.dtype = DType::kF32};
+    std::vector<HostWeights> head;
+    if (config_.tie_word_embeddings) {
+      checkpoint_.ignore_prefix("lm_head.", "the embedding is tied");
+      HostWeights tied = copy(embedding);
+      tied.name = "lm_head (tied)";
+      head.push_back(std::move(tied));
+    } else {
+      head.push_back(loader_.single({"lm_head", vocab}, hidden, false));
+    }
+    model_.lm_head_ = Linear(ctx_, model_.mode_, std::move(head), logits);
+    model_.embedding_ = std::move(embedding.values);
+  }
+
+  Layer load_layer(const std::string& at, LayerType type) {
+    const int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
+    Layer layer;
+    layer.input_norm = loader_.vector(at + "input_layernorm.weight", {hidden});
+    layer.post_norm = loader_.vector(at + "post_attention_layernorm.weight", {hidden});
+    if (type == LayerType::kFullAttention) {
+      layer.attention = load_attention(at + "self_attn.");
+    } else {
+      layer.delta_net = load_delta_net(at + "linear_attn.");
+    }
+    layer.gate_up =
+        GateUp(ctx_, model_.mode_, loader_.single({at + "mlp.gate_proj", inner}, hidden, false),
+               loader_.single({at + "mlp.up_proj", inner}, hidden, false));
+    layer.down = linear({{at + "mlp.down_proj", hidden}}, inner, false, into_residual_);
+    return layer;
+  }
+
+  FullAttention load_attention(const std::string& at) {
+    const int64_t hidden = config_.hidden_size, d = config_.head_dim;
+    const int64_t q = config_.num_attention_heads * d, kv = config_.num_key_value_heads * d;
+    const bool bias = config_.attention_bias;
+    FullAttention out;
+    out.qkv = linear({{at + "q_proj", 2 * q}, {at + "k_proj", kv}, {at + "v_proj", kv}}, hidden,
+                     bias, activations_);
+    out.out = linear({{at + "o_proj", hidden}}, q, bias, into_residual_);
+    out.q_norm = loader_.vector(at + "q_norm.weight", {d});
+    out.k_norm = loader_.vector(at + "k_norm.weight", {d});
+    return out;
+  }
+
+  DeltaNet load_delta_net(const std::string& at) {
+    const int64_t hidden = config_.hidden_size, channels = config_.linear_conv_channels();
+    const int64_t heads = config_.linear_num_value_heads, taps = config_.linear_conv_kernel_dim;
+    const int64_t values = config_.linear_value_width();
+    DeltaNet out;
+    out.qkvz = linear({{at + "in_proj_qkv", channels}, {at + "in_proj_z", values}}, hidden, false,
+                      activations_);
+    // f32 in every mode: gates act through exp, and [T, 2 Hv] costs nothing.
+    out.ba = linear({{at + "in_proj_b", heads}, {at + "in_proj_a", heads}}, hidden, false,
+                    {.dtype = DType::kF32});
+    out.out = linear({{at + "out_proj", hidden}}, values, false, into_residual_);
+    out.conv = ConvWeights(loader_.vector(at + "conv1d.weight", {channels, 1, taps}).data(),
+                           channels, taps);
+    out.a_log = loader_.vector(at + "A_log", {heads});
+    out.dt_bias = loader_.vector(at + "dt_bias", {heads});
+    out.norm = loader_.vector(at + "norm.weight", {config_.linear_value_head_dim});
+    return out;
+  }
+
+  Linear linear(const std::vector<ModuleRef>& modules, int64_t k, bool bias,
+                const LinearOutput& output) {
+    return Linear(ctx_, model_.mode_, loader_.stacked(modules, k, bias), output);
+  }
+
+  static HostWeights copy(const HostWeights& from) {
+    HostWeights to;
+    to.format = from.format;
+    to.values.resize(from.values.dtype(), from.n(), from.k());
+    const size_t bytes = static_cast<size_t>(from.n() * from.k()) * size_of(from.values.dtype());
+    std::memcpy(to.values.row<std::byte>(0), from.values.row<std::byte>(0), bytes);
+    return to;
+  }
+
+  void reserve_scratch() {
+    size_t bytes = 0;
+    for (const LinearOp* op : model_.ops()) {
+      bytes = std::max(bytes, op->scratch_bytes(kPrefillBlock));
+    }
+    model_.scratch_.reserve(bytes);
+  }
+
+  const Context& ctx_;
+  Checkpoint& checkpoint_;
+  WeightLoader loader_;
+  Qwen3_5& model_;
+  const ModelConfig& config_;
+  LinearOutput activations_, into_residual_;
+  std::string prefix_;
+};
+
+Qwen3_5 Qwen3_5::load(const Context& ctx, const ModelConfig& config, const QuantConfig& quant,
+                      Checkpoint& checkpoint, Backend backend, std::optional<ActMode> act) {
+  const bool has_int8 = quant.method() != QuantMethod::kNone;
+  Qwen3_5 model(ctx, config, choose_mode(backend, act, has_int8));
+  checkpoint.check_unchanged();
+  Builder(ctx, quant, checkpoint, model).build();
+  return model;
+}
+
+}  // namespace quern::smoke

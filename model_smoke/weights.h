@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model_smoke/checkpoint.h"
+#include "model_smoke/quant_config.h"
+#include "model_smoke/tensor.h"
+
+namespace quern::smoke {
+
+/// A weight matrix [n, k] as the checkpoint stores it, in memory of our own: plain numbers (bf16,
+/// or f32 where the file has F16 or F32), or signed 8 bit codes with one scale per row.
+struct HostWeights {
+  std::string name;  ///< for messages: the modules joined by "+"
+  ModuleFormat format = ModuleFormat::kPlain;
+  Tensor values;
+  std::vector<float> scale;  ///< kInt8: one per row, converted exactly
+  std::vector<float> bias;   ///< empty: none
+
+  int64_t n() const noexcept { return values.rows(); }
+  int64_t k() const noexcept { return values.cols(); }
+  VectorView scale_view() const noexcept {
+    return vector_view(scale.data(), static_cast<int64_t>(scale.size()));
+  }
+  VectorView bias_view() const noexcept {
+    return vector_view(bias.data(), static_cast<int64_t>(bias.size()));
+  }
+  /// Exactly what the codes stand for, in f32 (a code times its scale is one f32 product).
+  Tensor dequantized() const;
+};
+
+/// One linear module of a model: where it is and how tall it is.
+struct ModuleRef {
+  std::string name;  ///< "model.layers.0.mlp.up_proj"
+  int64_t n = 0;
+};
+
+/// Takes the tensors of linear modules out of a checkpoint, checking names and shapes.
+class WeightLoader {
+ public:
+  WeightLoader(Checkpoint& checkpoint, const QuantConfig& quant)
+      : checkpoint_(checkpoint), quant_(quant) {}
+
+  /// Modules that read the same input, stacked into as few matrices as their formats allow:
+  /// neighbours of one format become one matrix, rows in the order given.
+  std::vector<HostWeights> stacked(const std::vector<ModuleRef>& modules, int64_t k, bool bias);
+  HostWeights single(const ModuleRef& module, int64_t k, bool bias);
+
+  /// A tensor of that shape as f32 (F32, BF16 or F16 in the file).
+  std::vector<float> vector(const std::string& name, std::initializer_list<int64_t> shape);
+
+ private:
+  void append(const ModuleRef& module, int64_t k, bool bias, int64_t row, HostWeights& to);
+
+  Checkpoint& checkpoint_;
+  const QuantConfig& quant_;
+};
+
+}  // namespace quern::smoke
