@@ -1,0 +1,52 @@
+#include "tests/ops/allocation_counter.h"
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+thread_local int64_t t_allocations = 0;
+
+void* allocate(size_t bytes, size_t alignment) noexcept {
+  ++t_allocations;
+  if (bytes == 0) bytes = 1;
+  if (alignment <= alignof(std::max_align_t)) return std::malloc(bytes);
+  return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+void* allocate_or_throw(size_t bytes, size_t alignment) {
+  void* const p = allocate(bytes, alignment);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+
+}  // namespace
+
+namespace quern::test {
+
+int64_t allocations() noexcept {
+  return t_allocations;
+}
+
+}  // namespace quern::test
+
+// The standard library's other forms (arrays, nothrow) all end in these.
+void* operator new(size_t bytes) {
+  return allocate_or_throw(bytes, 1);
+}
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return allocate_or_throw(bytes, static_cast<size_t>(alignment));
+}
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, size_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::align_val_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, size_t, std::align_val_t) noexcept {
+  std::free(p);
+}
