@@ -14,7 +14,9 @@ constexpr int kArgs = 7;
 std::vector<int> gp_order(int callee_saved) {
   std::vector<int> order(std::begin(kVolatile), std::end(kVolatile));
   order.push_back(kArgs);
-  order.insert(order.end(), kCalleeSaved, kCalleeSaved + callee_saved);
+  for (int reg : kCalleeSaved) {
+    if (callee_saved-- > 0) order.push_back(reg);
+  }
   return order;
 }
 

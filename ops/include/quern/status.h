@@ -26,9 +26,11 @@ class [[nodiscard]] Status {
  public:
   constexpr Status() noexcept = default;
 
-  /// `text` must live for ever (a string literal). `{0}` and `{1}` in it stand for the two numbers.
-  constexpr Status(StatusCode code, const char* text, int64_t v0 = 0, int64_t v1 = 0) noexcept
-      : code_(code), text_(text), values_{v0, v1} {}
+  /// `text` and `subject` must live for ever (string literals). In the text `{0}` and `{1}` stand for
+  /// the two numbers and `{s}` for the subject, usually the name of the argument at fault.
+  constexpr Status(StatusCode code, const char* text, int64_t v0 = 0, int64_t v1 = 0,
+                   const char* subject = "") noexcept
+      : code_(code), text_(text), subject_(subject), values_{v0, v1} {}
 
   constexpr bool ok() const noexcept { return code_ == StatusCode::kOk; }
   constexpr StatusCode code() const noexcept { return code_; }
@@ -41,6 +43,7 @@ class [[nodiscard]] Status {
  private:
   StatusCode code_ = StatusCode::kOk;
   const char* text_ = "";
+  const char* subject_ = "";
   int64_t values_[2] = {0, 0};
 };
 

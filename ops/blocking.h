@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+
+#include "quern/tuning.h"
+
+namespace quern::inline v0 {
+
+/// How work is cut up: pure functions of shapes and counts, so that they can be tested without
+/// running anything. Nothing here can change a result, only who computes which part of it when.
+
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const noexcept { return end - begin; }
+};
+
+/// Part `index` of [0, total) cut into `parts` contiguous pieces that differ by at most one.
+Range split_range(int64_t total, int64_t parts, int64_t index) noexcept;
+
+/// Threads as a grid over rows and columns of C. m_parts * n_parts <= threads; the rest idles.
+struct ThreadGrid {
+  int m_parts = 1;
+  int n_parts = 1;
+};
+
+/// Minimises the largest share. On a tie columns are cut rather than rows, because then every
+/// weight byte is read by one thread only. `units` counts the smallest pieces columns can be cut
+/// into (panels, or gate/up pairs of panels).
+ThreadGrid choose_grid(int64_t m, int64_t units, int threads) noexcept;
+
+/// Facts about a GEMM that blocking depends on.
+struct GemmFacts {
+  int64_t k = 0;
+  int a_bytes = 2;       ///< of one element of A as the kernel reads it
+  int weight_bytes = 2;  ///< of one weight
+  int max_mr = 6;        ///< of the kernel family with nr = 4
+  bool wide = false;     ///< K is cut at multiples of kWideK whatever else holds
+};
+
+/// design.md section 4: longer s8 x s8 sums are cut at fixed multiples of this and added in 64
+/// bits.
+constexpr int64_t kWideK = 65536;
+
+/// The compiled-in answer for M rows.
+GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept;
+
+/// Null where the blocking is legal for the facts, else the rule it breaks.
+const char* invalid(const GemmBlocking& blocking, const GemmFacts& facts) noexcept;
+
+/// M values share a blocking by bucket: 1..16 each, then powers of two up to 2^11, then the rest.
+constexpr int kMBuckets = 24;
+int m_bucket(int64_t m) noexcept;
+/// The largest M of a bucket, which stands for it in look-ups.
+int64_t bucket_m(int bucket) noexcept;
+
+}  // namespace quern::inline v0

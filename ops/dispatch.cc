@@ -1,0 +1,62 @@
+#include "ops/dispatch.h"
+
+namespace quern::inline v0 {
+namespace {
+
+const char* refuse_avx512(const ContextImpl& ctx, const Avx512Needs& needs) {
+  if (ctx.level < IsaLevel::kAvx512) {
+    return ctx.report.level >= IsaLevel::kAvx512
+               ? "the level is capped to none (ContextOptions::max_isa, QUERN_MAX_ISA)"
+               : "this machine has no usable AVX-512 F/BW/DQ/VL with VNNI "
+                 "(quern-smoke doctor names the failed stage)";
+  }
+  if (!ctx.features.bmi2) return "this machine has no BMI2";
+  if (needs.bf16 && !ctx.features.bf16) {
+    return "this machine has no AVX512-BF16, which bf16 dot products need";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const char* Dispatch::chosen() const noexcept {
+  for (const Candidate& c : candidates) {
+    if (c.refused == nullptr) return c.family;
+  }
+  return nullptr;
+}
+
+std::string Dispatch::explain() const {
+  std::string text;
+  for (const Candidate& c : candidates) {
+    text += "  ";
+    text += c.family;
+    text += c.refused == nullptr ? ": chosen\n" : ": refused: " + std::string(c.refused) + '\n';
+  }
+  return text;
+}
+
+Dispatch choose_family(ContextImpl& ctx, const Problem& problem, const Avx512Needs& needs) {
+  Dispatch dispatch;
+  dispatch.candidates = {
+      {"amx", "no AMX generator in this version of quern"},
+      {"avx512", refuse_avx512(ctx, needs)},
+      {"reference", "only on explicit request: link quern::reference"},
+  };
+  for (const Candidate& c : dispatch.candidates) {
+    if (c.refused == nullptr) continue;
+    ctx.verbose.write({.event = kVerboseDispatch,
+                       .kernel = c.family,
+                       .problem = &problem,
+                       .threads = ctx.pool->size(),
+                       .detail = c.refused});
+  }
+  // The reason that the caller can act on is the avx512 family's.
+  if (dispatch.chosen() == nullptr) {
+    dispatch.status = Status(StatusCode::kUnsupported, "no kernel family can run: {s}", 0, 0,
+                             dispatch.candidates[1].refused);
+  }
+  return dispatch;
+}
+
+}  // namespace quern::inline v0

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ops/context_impl.h"
+#include "quern/problem.h"
+#include "quern/status.h"
+
+namespace quern::inline v0 {
+
+/// One kernel family that was considered for a plan, in order of preference.
+struct Candidate {
+  const char* family = "";
+  const char* refused = nullptr;  ///< why not; null: it was chosen
+};
+
+/// Which family a plan uses and why not the others. Decided once, at create, from the machine and
+/// the Desc, never from M.
+struct Dispatch {
+  std::vector<Candidate> candidates;
+  Status status;  ///< not ok where every candidate was refused
+
+  const char* chosen() const noexcept;
+  /// "  amx: refused: ...\n  avx512: chosen\n"
+  std::string explain() const;
+};
+
+/// What the op's avx512 family needs beyond the level.
+struct Avx512Needs {
+  bool bf16 = false;
+};
+
+Dispatch choose_family(ContextImpl& ctx, const Problem& problem, const Avx512Needs& needs);
+
+}  // namespace quern::inline v0

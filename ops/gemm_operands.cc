@@ -1,0 +1,85 @@
+#include "ops/gemm_operands.h"
+
+#include "ops/validate.h"
+
+namespace quern::inline v0 {
+namespace {
+
+Status unused(const void* data, const char* name) noexcept {
+  if (data == nullptr) return {};
+  return Status(StatusCode::kInvalidArgument, "{s} given, but the plan's Desc does not ask for it",
+                0, 0, name);
+}
+
+Status check_weights(const PackedWeights* weights, const GemmShape& shape) noexcept {
+  if (weights == nullptr || weights->empty()) {
+    return Status(StatusCode::kInvalidArgument, "weights is null or empty");
+  }
+  if (weights->layout() != shape.layout) {
+    return Status(StatusCode::kInvalidArgument,
+                  "weights.layout ({0}) must be the layout this plan packs ({1})",
+                  static_cast<int64_t>(weights->layout()), static_cast<int64_t>(shape.layout));
+  }
+  if (weights->n() != shape.n) {
+    return Status(StatusCode::kInvalidArgument, "weights.n ({0}) must equal desc.n ({1})",
+                  weights->n(), shape.n);
+  }
+  if (weights->k() != shape.k) {
+    return Status(StatusCode::kInvalidArgument, "weights.k ({0}) must equal desc.k ({1})",
+                  weights->k(), shape.k);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_operands(const GemmOperands& o, const GemmShape& shape) noexcept {
+  if (const Status s = check_weights(o.weights, shape); !s.ok()) return s;
+  if (const Status s = check_matrix(o.c, "c", shape.c, shape.m, shape.n); !s.ok()) return s;
+  const int64_t parts = shape.epilogue.activation == Activation::kSiluMul ? 2 : 1;
+  const Status bias = shape.epilogue.bias
+                          ? check_vector(o.bias, "bias", DType::kF32, parts * shape.n)
+                          : unused(o.bias.data, "bias");
+  if (!bias.ok()) return bias;
+  return shape.epilogue.residual ? check_matrix(o.residual, "residual", shape.c, shape.m, shape.n)
+                                 : unused(o.residual.data, "residual");
+}
+
+GemmRun make_run(const GemmPlan& plan, const GemmOperands& o, const GemmShape& shape) noexcept {
+  const auto c_bytes = static_cast<int64_t>(size_of(shape.c));
+  GemmRun run;
+  run.plan = &plan;
+  run.weights = o.weights;
+  run.m = shape.m;
+  run.c = static_cast<std::byte*>(o.c.data);
+  run.c_bytes = c_bytes;
+  run.c_stride = o.c.row_stride * c_bytes;
+  run.bias = static_cast<const float*>(o.bias.data);
+  run.residual = static_cast<const std::byte*>(o.residual.data);
+  run.residual_stride = o.residual.row_stride * c_bytes;
+  return run;
+}
+
+Status check_scratch(Span<std::byte> scratch, size_t needed) noexcept {
+  if (scratch.size() >= needed && (needed == 0 || scratch.data() != nullptr)) return {};
+  return Status(StatusCode::kInvalidArgument,
+                "scratch has {0} bytes; scratch_bytes(m) asks for {1} (is m above max_m?)",
+                static_cast<int64_t>(scratch.data() == nullptr ? 0 : scratch.size()),
+                static_cast<int64_t>(needed));
+}
+
+std::byte* align_scratch(Span<std::byte> scratch) noexcept {
+  const auto address = reinterpret_cast<uintptr_t>(scratch.data());
+  return scratch.data() + (-address & (kScratchAlign - 1));
+}
+
+bool runs_serially(const GemmFacts& facts, int64_t m, int64_t n) noexcept {
+  // About two microseconds of one core, either streaming weights from L2 or multiplying.
+  constexpr double kWeightBytes = 96 << 10;
+  constexpr double kProducts = 1 << 20;
+  const double weights = static_cast<double>(n) * static_cast<double>(facts.k);
+  return weights * facts.weight_bytes < kWeightBytes &&
+         weights * static_cast<double>(m) < kProducts;
+}
+
+}  // namespace quern::inline v0

@@ -1,0 +1,124 @@
+#include "ops/gemm_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ops/checked.h"
+
+namespace quern::inline v0 {
+namespace {
+
+constexpr int64_t kVectorBytes = 64;
+
+bool cuts_k(const GemmBlocking& b, const GemmFacts& facts) noexcept {
+  return b.kc != 0 && b.kc < facts.k;
+}
+
+std::string describe(const GemmBlocking& b) {
+  return "mr " + std::to_string(b.mr) + ", nr " + std::to_string(b.nr) + ", mc " +
+         std::to_string(b.mc) + ", kc " + (b.kc == 0 ? "all" : std::to_string(b.kc)) +
+         ", prefetch " + std::to_string(b.prefetch_bytes);
+}
+
+}  // namespace
+
+Result<GemmPlan> GemmPlan::create(ContextImpl& ctx, GemmSpec spec) {
+  GemmPlan plan;
+  plan.spec_ = std::move(spec);
+  for (int i = 0; i < kMBuckets; ++i) {
+    if (const Status status = plan.fill_bucket(ctx, i); !status.ok()) return status;
+  }
+  return plan;
+}
+
+Status GemmPlan::fill_bucket(ContextImpl& ctx, int index) {
+  Bucket& bucket = buckets_[static_cast<size_t>(index)];
+  const int64_t m = bucket_m(index);
+  bucket.blocking = default_blocking(spec_.facts, m);
+  bucket.source = "compiled-in defaults";
+  if (const TuningSource* tuning = ctx.options.tuning) {
+    Problem problem = spec_.problem;
+    problem.m = m;
+    GemmBlocking tuned;
+    if (tuning->lookup(problem, &tuned)) {
+      bucket.refused = invalid(tuned, spec_.facts);
+      if (bucket.refused == nullptr) {
+        bucket.blocking = tuned;
+        bucket.source = tuning->name();
+      }
+    }
+  }
+  const auto set = kernel_set(ctx, bucket.blocking);
+  if (!set.ok()) return set.status();
+  bucket.set = *set;
+  return {};
+}
+
+Result<size_t> GemmPlan::kernel_set(ContextImpl& ctx, const GemmBlocking& b) {
+  for (size_t i = 0; i < sets_.size(); ++i) {
+    const KernelSet& s = sets_[i];
+    if (s.mr == b.mr && s.nr == b.nr && s.prefetch == b.prefetch_bytes) return i;
+  }
+  KernelSet set{b.mr, b.nr, b.prefetch_bytes, {}};
+  for (int mr = 1; mr <= b.mr; ++mr) {
+    for (int nr = 1; nr <= b.nr; ++nr) {
+      if (spec_.gate_up && nr % 2 != 0) {  // gate and up come in pairs, so no block is this wide
+        set.kernels.push_back(nullptr);
+        continue;
+      }
+      auto kernel = ctx.kernel(spec_.kernel_name(mr, nr, b.prefetch_bytes),
+                               [&] { return spec_.generate(mr, nr, b.prefetch_bytes); });
+      if (!kernel.ok()) return kernel.status();
+      set.kernels.push_back(std::move(*kernel));
+    }
+  }
+  sets_.push_back(std::move(set));
+  return sets_.size() - 1;
+}
+
+const GemmBlocking& GemmPlan::blocking(int64_t m) const noexcept {
+  return buckets_[static_cast<size_t>(m_bucket(m))].blocking;
+}
+
+const KernelSet& GemmPlan::kernels(int64_t m) const noexcept {
+  return sets_[buckets_[static_cast<size_t>(m_bucket(m))].set];
+}
+
+int64_t GemmPlan::partial_bytes(int64_t max_m) const noexcept {
+  int64_t most = 0;
+  for (int i = 0; i <= m_bucket(max_m); ++i) {
+    const GemmBlocking& b = buckets_[static_cast<size_t>(i)].blocking;
+    if (!cuts_k(b, spec_.facts)) continue;
+    const int64_t rows = std::min(b.mc, max_m);
+    most = std::max(most, rows * b.nr * kVectorBytes * (spec_.facts.wide ? 2 : 1));
+  }
+  return most;
+}
+
+std::string GemmPlan::explain() const {
+  std::string text;
+  for (const KernelSet& set : sets_) {
+    text += "  kernel " + set.kernels.back()->name + " and its tails\n";
+  }
+  for (int first = 0, i = 0; i < kMBuckets; ++i) {
+    const auto same = [&](int other) {
+      const Bucket& x = buckets_[static_cast<size_t>(first)];
+      const Bucket& y = buckets_[static_cast<size_t>(other)];
+      return describe(x.blocking) == describe(y.blocking) && x.source == y.source &&
+             x.refused == y.refused;
+    };
+    if (i + 1 < kMBuckets && same(i + 1)) continue;
+    const Bucket& bucket = buckets_[static_cast<size_t>(first)];
+    const int64_t from = first == 0 ? 1 : bucket_m(first - 1) + 1;
+    text += "  m " + std::to_string(from) + "..";
+    if (i + 1 < kMBuckets) text += std::to_string(bucket_m(i));
+    text += ": " + describe(bucket.blocking) + " (" + bucket.source + ")\n";
+    if (bucket.refused != nullptr) {
+      text += "    tuning entry refused: " + std::string(bucket.refused) + '\n';
+    }
+    first = i + 1;
+  }
+  return text;
+}
+
+}  // namespace quern::inline v0

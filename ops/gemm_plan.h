@@ -1,0 +1,99 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "jit/gemm_args.h"
+#include "jit/kernel.h"
+#include "ops/blocking.h"
+#include "ops/context_impl.h"
+#include "quern/packed_weights.h"
+#include "quern/problem.h"
+#include "quern/status.h"
+
+namespace quern::inline v0 {
+
+/// Kernels of one register block: [mr - 1][nr - 1] for every smaller block that tails need.
+struct KernelSet {
+  int mr = 0;
+  int nr = 0;
+  int prefetch = 0;
+  std::vector<jit::KernelHandle> kernels;
+
+  const jit::Kernel& at(int rows, int vectors) const {
+    return *kernels[static_cast<size_t>((rows - 1) * nr + vectors - 1)];
+  }
+};
+
+/// What a GEMM op tells the plan about itself.
+struct GemmSpec {
+  Problem problem;  ///< op, n, k, dtypes, epilogue; m is filled in for each look-up
+  GemmFacts facts;
+  bool gate_up = false;
+  /// Name and generator of the family's kernel for a register block.
+  std::function<std::string(int mr, int nr, int prefetch)> kernel_name;
+  std::function<Result<jit::GeneratedCode>(int mr, int nr, int prefetch)> generate;
+};
+
+/// Blocking for every M bucket and every kernel it can need, made at create; immutable afterwards.
+/// The part that all GEMM-shaped ops share.
+class GemmPlan {
+ public:
+  static Result<GemmPlan> create(ContextImpl& ctx, GemmSpec spec);
+
+  const GemmSpec& spec() const noexcept { return spec_; }
+  const GemmBlocking& blocking(int64_t m) const noexcept;
+  const KernelSet& kernels(int64_t m) const noexcept;
+  /// The name of the largest kernel that M rows use: what verbose lines call the run.
+  const std::string& kernel_name(int64_t m) const noexcept {
+    return kernels(m).kernels.back()->name;
+  }
+  /// Scratch of one thread for partial sums, for any M up to max_m.
+  int64_t partial_bytes(int64_t max_m) const noexcept;
+  /// Kernel names and blocking by M.
+  std::string explain() const;
+
+ private:
+  struct Bucket {
+    GemmBlocking blocking;
+    size_t set = 0;
+    const char* source = "";
+    const char* refused = nullptr;  ///< why the tuning entry was not used
+  };
+
+  Status fill_bucket(ContextImpl& ctx, int index);
+  Result<size_t> kernel_set(ContextImpl& ctx, const GemmBlocking& blocking);
+
+  GemmSpec spec_;
+  std::array<Bucket, kMBuckets> buckets_;
+  std::vector<KernelSet> sets_;
+};
+
+/// One run: everything a thread needs to compute its part.
+struct GemmRun {
+  const GemmPlan* plan = nullptr;
+  const PackedWeights* weights = nullptr;
+  int64_t m = 0;
+  ThreadGrid grid;
+  const std::byte* a = nullptr;
+  int64_t a_stride = 0;  ///< bytes
+  std::byte* c = nullptr;
+  int64_t c_stride = 0;  ///< bytes
+  int64_t c_bytes = 0;   ///< of one element
+  const float* row_scale = nullptr;
+  const int32_t* row_sum = nullptr;
+  const float* bias = nullptr;
+  const std::byte* residual = nullptr;
+  int64_t residual_stride = 0;  ///< bytes
+};
+
+/// The smallest pieces columns are cut into: panels, or pairs of them with gate_up.
+int64_t column_units(const GemmPlan& plan) noexcept;
+
+/// Computes thread `tid`'s part. `partial` is that thread's partial_bytes(m), 64-byte aligned.
+void run_gemm_part(const GemmRun& run, int tid, std::byte* partial) noexcept;
+
+}  // namespace quern::inline v0

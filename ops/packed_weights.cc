@@ -1,0 +1,87 @@
+#include "quern/packed_weights.h"
+
+#include <new>
+#include <utility>
+
+#include "ops/checked.h"
+#include "ops/packed_weights_builder.h"
+#include "ops/validate.h"
+
+namespace quern::inline v0 {
+
+const char* to_string(WeightLayout layout) noexcept {
+  switch (layout) {
+    case WeightLayout::kNone:
+      return "none";
+    case WeightLayout::kBf16Vnni2N16:
+      return "bf16.vnni2.n16.v1";
+    case WeightLayout::kU8Vnni4N16:
+      return "u8.vnni4.n16.v1";
+    case WeightLayout::kBf16Vnni2N16GateUp:
+      return "bf16.vnni2.n16.gateup.v1";
+    case WeightLayout::kU8Vnni4N16GateUp:
+      return "u8.vnni4.n16.gateup.v1";
+  }
+  return "unknown";
+}
+
+LayoutTraits layout_traits(WeightLayout layout) noexcept {
+  switch (layout) {
+    case WeightLayout::kU8Vnni4N16:
+      return {1, 4, true};
+    case WeightLayout::kU8Vnni4N16GateUp:
+      return {2, 4, true};
+    case WeightLayout::kBf16Vnni2N16GateUp:
+      return {2, 2, false};
+    case WeightLayout::kBf16Vnni2N16:
+    case WeightLayout::kNone:
+      break;
+  }
+  return {1, 2, false};
+}
+
+const float* PackedWeights::scales() const noexcept {
+  if (!layout_traits(layout_).scales || data_ == nullptr) return nullptr;
+  return reinterpret_cast<const float*>(data_.get() + scale_offset_);
+}
+
+Result<PackedWeightsBuilder> PackedWeightsBuilder::allocate(WeightLayout layout, int64_t n,
+                                                            int64_t k) {
+  const LayoutTraits traits = layout_traits(layout);
+  const CheckedSize panels = CheckedSize(ceil_div(n, kPanelColumns)) * traits.parts;
+  const CheckedSize panel_bytes =
+      CheckedSize(ceil_div(k, traits.k_step)) * static_cast<int64_t>(kLineBytes);
+  const CheckedSize scale_offset = panels * panel_bytes;
+  const CheckedSize scale_bytes =
+      traits.scales ? panels * kPanelColumns * static_cast<int64_t>(sizeof(float)) : CheckedSize(0);
+  const CheckedSize bytes = scale_offset + scale_bytes;
+  if (!bytes.at_most(kMaxExtent)) {
+    return Status(StatusCode::kTooLarge, "packed weights of n {0}, k {1} exceed 2^48 bytes", n, k);
+  }
+  constexpr std::align_val_t kAlign{kLineBytes};
+  // At least one line, so that data() is never null for weights that exist.
+  const size_t allocation = bytes.value() > 0 ? static_cast<size_t>(bytes.value()) : kLineBytes;
+  auto* memory = static_cast<std::byte*>(::operator new(allocation, kAlign, std::nothrow));
+  if (memory == nullptr) {
+    return Status(StatusCode::kOutOfMemory, "no memory for {0} bytes of packed weights",
+                  bytes.value());
+  }
+  PackedWeightsBuilder builder;
+  builder.data_ = std::shared_ptr<std::byte>(
+      memory, [](std::byte* p) { ::operator delete (p, std::align_val_t{kLineBytes}); });
+  builder.panels_ = panels.value();
+  builder.weights_.layout_ = layout;
+  builder.weights_.n_ = n;
+  builder.weights_.k_ = k;
+  builder.weights_.panel_bytes_ = panel_bytes.value();
+  builder.weights_.scale_offset_ = static_cast<size_t>(scale_offset.value());
+  builder.weights_.bytes_ = static_cast<size_t>(bytes.value());
+  return builder;
+}
+
+PackedWeights PackedWeightsBuilder::seal() && {
+  weights_.data_ = std::move(data_);
+  return std::move(weights_);
+}
+
+}  // namespace quern::inline v0

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "quern/packed_weights.h"
+#include "quern/status.h"
+
+namespace quern::inline v0 {
+
+/// How many parts (matrices) a layout interleaves, and the bytes of one 64-byte line's depth.
+struct LayoutTraits {
+  int parts = 1;        ///< 2: gate and up panels alternate
+  int k_step = 2;       ///< depths in one 64-byte line of a panel
+  bool scales = false;  ///< one f32 a padded packed column behind the panels
+};
+LayoutTraits layout_traits(WeightLayout layout) noexcept;
+
+constexpr int64_t kPanelColumns = 16;
+constexpr size_t kLineBytes = 64;
+
+/// The only way to make a PackedWeights: allocate, fill, seal.
+class PackedWeightsBuilder {
+ public:
+  /// 64-byte aligned memory for the layout; every byte is the caller's to write. kTooLarge or
+  /// kOutOfMemory.
+  static Result<PackedWeightsBuilder> allocate(WeightLayout layout, int64_t n, int64_t k);
+
+  std::byte* data() noexcept { return data_.get(); }
+  float* scales() noexcept {
+    return reinterpret_cast<float*>(data_.get() + weights_.scale_offset_);
+  }
+  /// Panels of all parts together.
+  int64_t panels() const noexcept { return panels_; }
+  int64_t panel_bytes() const noexcept { return weights_.panel_bytes_; }
+  PackedWeights seal() &&;
+
+ private:
+  PackedWeights weights_;
+  std::shared_ptr<std::byte> data_;
+  int64_t panels_ = 0;
+};
+
+}  // namespace quern::inline v0

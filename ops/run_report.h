@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <string_view>
+
+#include "ops/context_impl.h"
+#include "quern/problem.h"
+#include "quern/status.h"
+
+namespace quern::inline v0 {
+
+/// The verbose lines of one create(): one for the plan, or one error.
+class CreateReport {
+ public:
+  CreateReport(ContextImpl& ctx, const Problem& problem)
+      : ctx_(ctx), problem_(problem), start_(std::chrono::steady_clock::now()) {
+    problem_.isa = ctx.level;
+    problem_.threads = ctx.pool->size();
+  }
+  Status failed(const Status& status);
+  void created(std::string_view kernel);
+
+ private:
+  ContextImpl& ctx_;
+  Problem problem_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+/// The verbose line of one run(). Costs a branch when nobody listens; allocates nothing.
+class RunReport {
+ public:
+  /// The problem of the plan, the name of the kernel that runs, and this call's rows. `kernel` and
+  /// `problem` must outlive the report.
+  RunReport(ContextImpl& ctx, const Problem& problem, std::string_view kernel, int64_t m) noexcept
+      : ctx_(ctx), problem_(problem), kernel_(kernel), m_(m) {
+    if (ctx.verbose.on(kVerboseExec)) start_ = std::chrono::steady_clock::now();
+  }
+  Status failed(const Status& status) const noexcept;
+  void finished() const noexcept;
+
+ private:
+  ContextImpl& ctx_;
+  const Problem& problem_;
+  std::string_view kernel_;
+  int64_t m_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace quern::inline v0

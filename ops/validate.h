@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+#include "quern/status.h"
+#include "quern/tensor_view.h"
+
+namespace quern::inline v0 {
+
+/// Largest row, column or element count of an operand. Far above any memory, far enough below 2^63
+/// that bytes of it and sums of a few of them cannot overflow.
+constexpr int64_t kMaxExtent = int64_t{1} << 48;
+
+/// The operand is what the plan expects: dtype, shape, `row_stride >= cols`, a pointer where there
+/// are elements, and an address range that fits. `name` is the argument's name in messages.
+Status check_matrix(const MatrixView& view, const char* name, DType dtype, int64_t rows,
+                    int64_t cols) noexcept;
+Status check_vector(const VectorView& view, const char* name, DType dtype, int64_t size) noexcept;
+
+/// A count of the Desc: 0 <= value <= limit.
+Status check_count(int64_t value, const char* name, int64_t limit) noexcept;
+
+/// dtype of the Desc is one of the two.
+Status check_dtype(DType value, const char* name, DType first, DType second) noexcept;
+
+}  // namespace quern::inline v0
