@@ -175,7 +175,8 @@ TEST(Environment, JitSwitchedOffIsNamedByKernelRequests) {
   const Environment env{{"QUERN_JIT", "0"}};
   const auto ctx = Context::from_environment();
   ASSERT_TRUE(ctx.ok());
-  const auto kernel = ctx->impl().kernel("any", [] { return Result<jit::GeneratedCode>({}); });
+  const auto kernel = ctx->impl().kernel(
+      "any", []() -> Result<jit::GeneratedCode> { return jit::GeneratedCode(); });
   ASSERT_FALSE(kernel.ok());
   EXPECT_EQ(kernel.status().code(), StatusCode::kJitUnavailable);
   EXPECT_NE(kernel.status().message().find("QUERN_JIT"), std::string::npos);
