@@ -1,0 +1,295 @@
+// Each GEMM micro-kernel alone against triple loops over small integers, where every order of
+// addition gives the same answer, so that the comparison is exact. Registers are poisoned in every
+// case.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "jit/bf16_gemm_avx512.h"
+#include "jit/gemm_args.h"
+#include "jit/int8_gemm_avx512.h"
+#include "tests/jit/kernel_fixture.h"
+
+namespace quern::jit {
+namespace {
+
+constexpr float kCanary = -7777.0f;
+
+/// A block with everything a kernel can be given. Packed by the definition of the layouts.
+struct Block {
+  int mr, columns, k;     // columns: packed columns
+  std::vector<int> a, w;  // [mr][k], [columns][k]
+  std::vector<float> row_scale, col_scale, bias, residual;
+  std::vector<int32_t> row_sum;
+
+  Block(int rows, int cols, int depth, Numbers& numbers)
+      : mr(rows),
+        columns(cols),
+        k(depth),
+        a(static_cast<size_t>(rows * depth)),
+        w(static_cast<size_t>(cols * depth)),
+        row_scale(static_cast<size_t>(rows)),
+        col_scale(static_cast<size_t>(cols)),
+        bias(static_cast<size_t>(cols)),
+        residual(static_cast<size_t>(rows * cols)),
+        row_sum(static_cast<size_t>(rows)) {
+    for (int& x : a) x = numbers.s8();
+    for (int& x : w) x = numbers.s8();
+    for (float& x : row_scale) x = 0.25f * static_cast<float>(1 << (numbers.next() % 3));
+    for (float& x : col_scale) x = 0.5f * static_cast<float>(1 << (numbers.next() % 3));
+    for (float& x : bias) x = numbers.small();
+    for (float& x : residual) x = numbers.small();
+    sum_rows();
+  }
+  void sum_rows() {
+    for (int m = 0; m < mr; ++m) {
+      int64_t sum = 0;
+      for (int i = 0; i < k; ++i) sum += a[static_cast<size_t>(m * k + i)];
+      row_sum[static_cast<size_t>(m)] = static_cast<int32_t>(sum);
+    }
+  }
+  int64_t dot(int m, int c) const {
+    int64_t sum = 0;
+    for (int i = 0; i < k; ++i) {
+      sum += int64_t{a[static_cast<size_t>(m * k + i)]} * w[static_cast<size_t>(c * k + i)];
+    }
+    return sum;
+  }
+  int padded_k() const { return (k + 3) / 4 * 4; }
+
+  std::vector<int8_t> a_s8() const {
+    std::vector<int8_t> out(static_cast<size_t>(mr * padded_k()));
+    for (int m = 0; m < mr; ++m) {
+      for (int i = 0; i < k; ++i) {
+        out[static_cast<size_t>(m * padded_k() + i)] =
+            static_cast<int8_t>(a[static_cast<size_t>(m * k + i)]);
+      }
+    }
+    return out;
+  }
+  std::vector<uint16_t> a_bf16() const {
+    std::vector<uint16_t> out;
+    for (int x : a) out.push_back(bf16_bits(static_cast<float>(x)));
+    return out;
+  }
+  std::vector<uint8_t> b_u8() const {
+    std::vector<uint8_t> out(static_cast<size_t>(columns * padded_k()), 128);
+    for (int c = 0; c < columns; ++c) {
+      for (int i = 0; i < k; ++i) {
+        out[static_cast<size_t>(c / 16 * 16 * padded_k() + i / 4 * 64 + c % 16 * 4 + i % 4)] =
+            static_cast<uint8_t>(w[static_cast<size_t>(c * k + i)] + 128);
+      }
+    }
+    return out;
+  }
+  std::vector<uint16_t> b_bf16() const {
+    const int even_k = (k + 1) / 2 * 2;
+    std::vector<uint16_t> out(static_cast<size_t>(columns * even_k), 0);
+    for (int c = 0; c < columns; ++c) {
+      for (int i = 0; i < k; ++i) {
+        out[static_cast<size_t>(c / 16 * 16 * even_k + i / 2 * 32 + c % 16 * 2 + i % 2)] =
+            bf16_bits(static_cast<float>(w[static_cast<size_t>(c * k + i)]));
+      }
+    }
+    return out;
+  }
+};
+
+/// C of one call, with canaries right of column n.
+struct Output {
+  int stride;
+  std::vector<float> c;
+  explicit Output(const Block& block)
+      : stride(block.columns + 3), c(static_cast<size_t>(block.mr * stride), kCanary) {}
+  void point(GemmArgs* args) {
+    args->c = c.data();
+    args->c_stride = stride * 4;
+  }
+  float at(int m, int n) const { return c[static_cast<size_t>(m * stride + n)]; }
+};
+
+void expect_block(const Block& block, const Output& out, int n, bool scaled_rows, bool scaled_cols,
+                  const std::string& name) {
+  for (int m = 0; m < block.mr; ++m) {
+    for (int c = 0; c < out.stride; ++c) {
+      float want = kCanary;
+      if (c < n) {
+        const float s_row = scaled_rows ? block.row_scale[static_cast<size_t>(m)] : 1.0f;
+        const float s_col = scaled_cols ? block.col_scale[static_cast<size_t>(c)] : 1.0f;
+        want = static_cast<float>(block.dot(m, c)) * (s_row * s_col) +
+               block.bias[static_cast<size_t>(c)] +
+               block.residual[static_cast<size_t>(m * block.columns + c)];
+      }
+      ASSERT_EQ(out.at(m, c), want)
+          << name << " m " << m << " column " << c << " k " << block.k << " n " << n;
+    }
+  }
+}
+
+GemmArgs common_args(const Block& block, int n) {
+  GemmArgs args;
+  args.k = block.k;
+  args.n = n;
+  args.row_scale = block.row_scale.data();
+  args.row_sum = block.row_sum.data();
+  args.col_scale = block.col_scale.data();
+  args.bias = block.bias.data();
+  args.residual = block.residual.data();
+  args.residual_stride = block.columns * 4;
+  return args;
+}
+
+constexpr int kDepths[] = {0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 18, 19, 64, 67};
+const GemmEpilogue kLinear{DType::kF32, true, Activation::kNone, true};
+
+class GemmKernels : public KernelTest {};
+
+TEST_F(GemmKernels, Int8EveryShapeAndTail) {
+  Numbers numbers(1);
+  for (int mr = 1; mr <= 16; ++mr) {
+    for (int nr = 1; nr <= 4; ++nr) {
+      for (bool wide : {false, true}) {
+        const Int8GemmAvx512Config config{mr, nr, 64, wide, true, kLinear};
+        if (invalid(config) != nullptr) continue;
+        const KernelHandle kernel = make(config);
+        for (int k : kDepths) {
+          const Block block(mr, 16 * nr, k, numbers);
+          const auto a = block.a_s8();
+          const auto b = block.b_u8();
+          const int n = 16 * (nr - 1) + 1 + static_cast<int>(numbers.next() % 16);
+          GemmArgs args = common_args(block, n);
+          args.a = a.data();
+          args.a_stride = block.padded_k();
+          args.b = b.data();
+          args.panel_stride = 16 * block.padded_k();
+          Output out(block);
+          out.point(&args);
+          kernel->call(args);
+          expect_block(block, out, n, true, true, kernel->name);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GemmKernels, Bf16EveryShapeAndTail) {
+  if (!features_.bf16) GTEST_SKIP() << "not run: no AVX512-BF16";
+  Numbers numbers(2);
+  for (DType type : {DType::kBF16, DType::kU8}) {
+    for (int mr = 1; mr <= 16; ++mr) {
+      for (int nr = 1; nr <= 4; ++nr) {
+        const Bf16GemmAvx512Config config{type, mr, nr, 64, true, kLinear};
+        if (invalid(config) != nullptr) continue;
+        const KernelHandle kernel = make(config);
+        for (int k : kDepths) {
+          const Block block(mr, 16 * nr, k, numbers);
+          const auto a = block.a_bf16();
+          const auto b = block.b_bf16();
+          const auto codes = block.b_u8();
+          const bool u8 = type == DType::kU8;
+          const int n = 16 * (nr - 1) + 1 + static_cast<int>(numbers.next() % 16);
+          GemmArgs args = common_args(block, n);
+          args.a = a.data();
+          args.a_stride = k * 2;
+          args.b = u8 ? static_cast<const void*>(codes.data()) : b.data();
+          args.panel_stride = u8 ? 16 * block.padded_k() : 16 * ((k + 1) / 2 * 4);
+          Output out(block);
+          out.point(&args);
+          kernel->call(args);
+          expect_block(block, out, n, false, u8, kernel->name);
+        }
+      }
+    }
+  }
+}
+
+// All 256 codes decode exactly: k = 1 with an activation of 1 gives the decoded weight itself.
+TEST_F(GemmKernels, EveryU8CodeDecodesExactly) {
+  if (!features_.bf16) GTEST_SKIP() << "not run: no AVX512-BF16";
+  Numbers numbers(3);
+  const KernelHandle kernel = make(Bf16GemmAvx512Config{DType::kU8, 1, 4, 0, true, {DType::kF32}});
+  for (int slot = 0; slot < 4; ++slot) {
+    for (int first = -128; first < 128; first += 64) {
+      Block block(1, 64, 4, numbers);
+      std::fill(block.a.begin(), block.a.end(), 0);
+      block.a[static_cast<size_t>(slot)] = 1;
+      std::fill(block.col_scale.begin(), block.col_scale.end(), 1.0f);
+      for (int c = 0; c < 64; ++c) block.w[static_cast<size_t>(c * 4 + slot)] = first + c;
+      const auto a = block.a_bf16();
+      const auto codes = block.b_u8();
+      GemmArgs args = common_args(block, 64);
+      args.a = a.data();
+      args.a_stride = 8;
+      args.b = codes.data();
+      args.panel_stride = 64;
+      Output out(block);
+      out.point(&args);
+      kernel->call(args);
+      for (int c = 0; c < 64; ++c) ASSERT_EQ(out.at(0, c), static_cast<float>(first + c)) << slot;
+    }
+  }
+}
+
+// A sum cut at any multiple of 64 continues from its partial sums with the same bits; the scratch
+// beside them is not touched.
+TEST_F(GemmKernels, CutsOfKContinueFromPartialSums) {
+  Numbers numbers(4);
+  for (bool wide : {false, true}) {
+    const KernelHandle kernel = make(Int8GemmAvx512Config{5, 3, 0, wide, true, kLinear});
+    const Block block(5, 48, 200, numbers);
+    const auto a = block.a_s8();
+    const auto b = block.b_u8();
+    const size_t partial_floats = static_cast<size_t>(5 * 48 * (wide ? 2 : 1));
+    std::vector<float> partial(partial_floats + 16, kCanary);
+    Output out(block);
+    for (int k0 = 0; k0 < 200; k0 += 64) {
+      GemmArgs args = common_args(block, 47);
+      args.a = a.data() + k0;
+      args.a_stride = block.padded_k();
+      args.b = b.data() + k0 * 16;
+      args.panel_stride = 16 * block.padded_k();
+      args.k = std::min(64, 200 - k0);
+      args.first = k0 == 0;
+      args.last = k0 + 64 >= 200;
+      args.acc = partial.data();
+      out.point(&args);
+      kernel->call(args);
+    }
+    expect_block(block, out, 47, true, true, kernel->name);
+    for (size_t i = partial_floats; i < partial.size(); ++i) ASSERT_EQ(partial[i], kCanary);
+  }
+}
+
+// 131,072 products of -128 and -128 do not fit 32 bits; cut at 65,536 they meet in 64.
+TEST_F(GemmKernels, WideSumsAreExactBeyond32Bits) {
+  constexpr int kPart = 65536;
+  constexpr int kParts = 3;
+  Numbers numbers(5);
+  const KernelHandle kernel = make(Int8GemmAvx512Config{1, 1, 0, true, true, {DType::kF32}});
+  Block block(1, 16, kPart, numbers);
+  std::fill(block.a.begin(), block.a.end(), -128);
+  std::fill(block.w.begin(), block.w.end(), -128);
+  block.row_sum[0] = -128 * kPart * kParts;
+  block.row_scale[0] = 1;
+  std::fill(block.col_scale.begin(), block.col_scale.end(), 1.0f);
+  const auto a = block.a_s8();
+  const auto b = block.b_u8();
+  std::vector<int64_t> partial(16);
+  Output out(block);
+  for (int part = 0; part < kParts; ++part) {
+    GemmArgs args = common_args(block, 16);
+    args.a = a.data();
+    args.b = b.data();
+    args.first = part == 0;
+    args.last = part == kParts - 1;
+    args.acc = partial.data();
+    out.point(&args);
+    kernel->call(args);
+  }
+  EXPECT_EQ(out.at(0, 0), 3221225472.0f);  // 196,608 * 16,384, a power of two times three: exact
+  EXPECT_EQ(out.at(0, 15), 3221225472.0f);
+}
+
+}  // namespace
+}  // namespace quern::jit
