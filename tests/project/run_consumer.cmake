@@ -56,9 +56,10 @@ endfunction()
 # SameMinorVersion: 0.2 is another API, and the package must say no to a request for it.
 function(check_version_is_refused prefix work_dir)
   file(WRITE ${work_dir}/CMakeLists.txt
-    "cmake_minimum_required(VERSION 3.16)\nproject(p NONE)\nfind_package(quern 0.2 QUIET)\n"
+    "cmake_minimum_required(VERSION 3.16)\nproject(p CXX)\nfind_package(quern 0.2 QUIET)\n"
     "if(quern_FOUND)\n  message(FATAL_ERROR \"0.2 was asked for and \${quern_VERSION} answered\")\nendif()\n")
-  run(${CMAKE_COMMAND} -S ${work_dir} -B ${work_dir}/build -DCMAKE_PREFIX_PATH=${prefix})
+  run(${CMAKE_COMMAND} -S ${work_dir} -B ${work_dir}/build -DCMAKE_PREFIX_PATH=${prefix}
+      -DCMAKE_CXX_COMPILER=${CXX})
 endfunction()
 
 file(REMOVE_RECURSE ${WORK_DIR})
