@@ -1,0 +1,126 @@
+#include "bench/measure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace quern::bench {
+namespace {
+
+std::string describe(const CheckResult& check) {
+  if (check.compared == check.total) return fmt::format("all {} elements", check.total);
+  return fmt::format("{} of {} elements", check.compared, check.total);
+}
+
+}  // namespace
+
+Measurer::Measurer(const MeasureOptions& options, ContextSet* contexts, Peer* peer,
+                   std::string no_peer, CaseFactory factory)
+    : options_(options),
+      contexts_(contexts),
+      peer_(peer),
+      no_peer_(std::move(no_peer)),
+      factory_(std::move(factory)) {}
+
+Row Measurer::measure(const Problem& problem) {
+  Row row;
+  row.problem = problem;
+  try {
+    const int threads = std::max(1, static_cast<int>(problem.threads));
+    const std::unique_ptr<OpCase> op = factory_(problem, contexts_->get(threads, problem.isa));
+    row.kernel = op->kernel();
+    row.work = op->work();
+    row.copies = op->copies();
+    measure_case(op.get(), &row);
+  } catch (const std::exception& e) {
+    row.error = e.what();
+  }
+  if (!row.error.empty()) row.us = Stats{};
+  return row;
+}
+
+void Measurer::measure_case(OpCase* op, Row* row) {
+  const Status first = op->run(0);
+  if (!first.ok()) {
+    row->error = first.message();
+    return;
+  }
+  if (options_.verify && !verify(op, row)) return;
+  const std::vector<std::byte> output(op->output().begin(), op->output().end());
+
+  bool with_peer = false;
+  if (peer_ == nullptr) {
+    row->peer.note = no_peer_;
+  } else {
+    with_peer = peer_->setup(row->problem);
+    row->peer.note = with_peer ? "" : peer_->note();
+    row->peer.kernel = peer_->kernel();
+  }
+  Row best = *row;
+  for (int attempt = 0; attempt < options_.tries; ++attempt) {
+    Row now = *row;
+    if (!alternate(op, with_peer, &now)) {
+      *row = now;
+      return;
+    }
+    if (attempt == 0 || now.foreign < best.foreign) best = now;
+    if (!best.disturbed()) break;
+    if (with_peer && !now.peer.note.empty()) break;
+  }
+  *row = best;
+  // Timed calls have the operands of the checked one: other bits mean a race or a broken copy.
+  if (!std::equal(output.begin(), output.end(), op->output().begin())) {
+    row->verified = Verified::kFailed;
+    row->error = "a timed call left another result than the first call";
+  }
+}
+
+bool Measurer::verify(OpCase* op, Row* row) const {
+  const CheckResult check = op->check();
+  row->checked = describe(check);
+  row->verified = check.ok ? Verified::kYes : Verified::kFailed;
+  if (!check.ok) row->error = "wrong result: " + check.detail;
+  return check.ok;
+}
+
+bool Measurer::alternate(OpCase* op, bool with_peer, Row* row) {
+  std::vector<double> calls, ours, theirs, ratios;
+  Status status;
+  int64_t call = 1;
+  const CpuUse begin = CpuUse::now(with_peer ? peer_->pid() : 0);
+  for (int i = 0; i < options_.alternations; ++i) {
+    const std::vector<double> block = time_block(options_.budget, [&] {
+      status = op->run(call++);
+      return status.ok();
+    });
+    if (!status.ok()) {
+      row->error = status.message();
+      return false;
+    }
+    calls.insert(calls.end(), block.begin(), block.end());
+    ours.push_back(median(block));
+    if (!with_peer) continue;
+    const std::optional<Stats> stats = peer_->block(options_.budget);
+    if (!stats) {
+      // Its times so far are gone with it; ours go on.
+      row->peer.note = peer_->note();
+      theirs.clear();
+      ratios.clear();
+      with_peer = false;
+      continue;
+    }
+    theirs.push_back(stats->median);
+    ratios.push_back(stats->median / ours.back());
+  }
+  row->foreign = foreign_cpus(begin, CpuUse::now(with_peer ? peer_->pid() : 0));
+  row->alternations = options_.alternations;
+  row->us = summarize(calls);
+  row->us.median = median(ours);
+  row->peer.us = summarize(theirs);
+  row->peer.ratio = median(ratios);
+  return true;
+}
+
+}  // namespace quern::bench

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "bench/roofline.h"
+#include "quern/bf16_gemm.h"
+#include "quern/context.h"
+#include "quern/int8_gemm.h"
+#include "quern/problem.h"
+#include "quern/quantize_rows.h"
+
+namespace quern::bench {
+
+/// The op refused the problem; the text is its Status.
+class CaseError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// What a comparison with the reference found.
+struct CheckResult {
+  bool ok = true;
+  int64_t compared = 0;  ///< elements of the output
+  int64_t total = 0;     ///< elements there are
+  std::string detail;    ///< the first element that is wrong
+};
+
+/// A problem with its operands, ready to be called over and over.
+class OpCase {
+ public:
+  virtual ~OpCase() = default;
+
+  /// One call of the op, with the operand copy that is the `call`-th in turn.
+  virtual Status run(int64_t call) = 0;
+  /// The output as the last run left it, against the reference: all of a small problem, rows and
+  /// columns spread over a large one.
+  virtual CheckResult check() const = 0;
+  virtual std::span<const std::byte> output() const = 0;
+
+  virtual Work work() const = 0;
+  virtual std::string kernel() const = 0;
+  virtual int64_t copies() const = 0;
+};
+
+using CaseFactory = std::function<std::unique_ptr<OpCase>(const Problem&, const Context&)>;
+
+/// Makes the case for problem.op. Throws CaseError.
+std::unique_ptr<OpCase> make_case(const Problem& problem, const Context& ctx);
+
+/// The op that a case calls; a test puts a wrong one in its place to see that the check finds it.
+using Int8Call = std::function<Status(const Int8Gemm&, const Int8GemmArgs&, Span<std::byte>)>;
+using Bf16Call = std::function<Status(const Bf16Gemm&, const Bf16GemmArgs&, Span<std::byte>)>;
+using QuantizeCall = std::function<Status(const QuantizeRows&, const QuantizeRowsArgs&)>;
+
+std::unique_ptr<OpCase> make_int8_case(const Problem& problem, const Context& ctx,
+                                       Int8Call call = nullptr);
+std::unique_ptr<OpCase> make_bf16_case(const Problem& problem, const Context& ctx,
+                                       Bf16Call call = nullptr);
+std::unique_ptr<OpCase> make_quantize_case(const Problem& problem, const Context& ctx,
+                                           QuantizeCall call = nullptr);
+
+/// The kernel's name out of what explain() says; the first line where there is no such name.
+std::string kernel_name(const std::string& explanation, const std::string& op);
+
+}  // namespace quern::bench

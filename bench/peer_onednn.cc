@@ -1,0 +1,197 @@
+#include "bench/peer_onednn.h"
+
+#ifdef QUERN_BENCH_ONEDNN
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <stdexcept>
+#include <unordered_map>
+#include <vector>
+
+#include "bench/cold_weights.h"
+#include "bench/operands.h"
+
+namespace quern::bench {
+namespace {
+
+using dnnl::memory;
+using Type = memory::data_type;
+using Tag = memory::format_tag;
+
+// A reference implementation of a large problem takes minutes and compares with nothing.
+constexpr double kReferenceLimit = 3e8;
+
+/// oneDNN's OpenMP runtime is whichever the library was linked with; asking for it at run time
+/// keeps that choice out of our build.
+void set_threads(int threads) {
+  using SetThreads = void (*)(int);
+  const auto set = reinterpret_cast<SetThreads>(
+      reinterpret_cast<uintptr_t>(dlsym(RTLD_DEFAULT, "omp_set_num_threads")));
+  if (set == nullptr) throw std::runtime_error("oneDNN was built without OpenMP");
+  set(threads);
+}
+
+struct Types {
+  Type source;
+  Type weights;
+  Type destination;
+};
+
+Types types_of(const Problem& p) {
+  const Type destination = p.c == DType::kF32 ? Type::f32 : Type::bf16;
+  if (p.epilogue.bias || p.epilogue.residual || p.epilogue.activation != Activation::kNone) {
+    throw std::runtime_error("compared without epilogue only");
+  }
+  if (p.op == "bf16_gemm") return {Type::bf16, Type::bf16, destination};
+  if (p.op == "int8_gemm" && p.activations != Int8Activations::kBF16) {
+    return {Type::u8, Type::s8, destination};
+  }
+  throw std::runtime_error("no counterpart in oneDNN");
+}
+
+class Matmul final : public OneDnnProblem {
+ public:
+  Matmul(const Problem& p, const Types& types)
+      : problem_(p), types_(types), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+    create_primitive();
+    make_operands();
+    make_weights();
+  }
+
+  void run() override {
+    arguments_[DNNL_ARG_WEIGHTS] = weights_[static_cast<size_t>(call_++) % weights_.size()];
+    primitive_.execute(stream_, arguments_);
+    stream_.wait();
+  }
+
+  std::string kernel() const override {
+    return fmt::format("{} {}", descriptor_.impl_info_str(),
+                       types_.source == Type::u8 ? "u8s8" : "bf16");
+  }
+
+ private:
+  void create_primitive() {
+    const memory::dims a{problem_.m, problem_.k}, b{problem_.k, problem_.n},
+        c{problem_.m, problem_.n};
+    const memory::desc a_desc(a, types_.source, Tag::ab), b_desc(b, types_.weights, Tag::any),
+        c_desc(c, types_.destination, Tag::ab);
+    dnnl::primitive_attr attributes;
+    // A scale a column, as our weights have. (One for each row of activations is not to be had.)
+    if (types_.source == Type::u8) {
+      const int per_column = 1 << 1;
+#if DNNL_VERSION_MAJOR >= 3
+      attributes.set_scales_mask(DNNL_ARG_WEIGHTS, per_column);
+#else
+      attributes.set_output_scales(per_column,
+                                   std::vector<float>(static_cast<size_t>(problem_.n), 0.01f));
+#endif
+    }
+#if DNNL_VERSION_MAJOR >= 3
+    descriptor_ = dnnl::matmul::primitive_desc(engine_, a_desc, b_desc, c_desc, attributes);
+#else
+    descriptor_ = dnnl::matmul::primitive_desc(dnnl::matmul::desc(a_desc, b_desc, c_desc),
+                                               attributes, engine_);
+#endif
+    const std::string name = descriptor_.impl_info_str();
+    const double products = static_cast<double>(problem_.m) * static_cast<double>(problem_.n) *
+                            static_cast<double>(problem_.k);
+    if (name.find("ref") != std::string::npos && products > kReferenceLimit) {
+      throw std::runtime_error("only its reference implementation (" + name + ")");
+    }
+    primitive_ = dnnl::matmul(descriptor_);
+  }
+
+  Matrix& own(Matrix matrix) {
+    owned_.push_back(std::make_unique<Matrix>(std::move(matrix)));
+    return *owned_.back();
+  }
+
+  static DType dtype_of(Type type) {
+    switch (type) {
+      case Type::u8:
+        return DType::kU8;
+      case Type::s8:
+        return DType::kS8;
+      case Type::bf16:
+        return DType::kBF16;
+      default:
+        return DType::kF32;
+    }
+  }
+
+  void make_operands() {
+    const Matrix& a = own(filled(problem_.m, problem_.k, dtype_of(types_.source), 1));
+    const Matrix& c = own(Matrix(problem_.m, problem_.n, dtype_of(types_.destination)));
+    arguments_.emplace(DNNL_ARG_SRC, memory(descriptor_.src_desc(), engine_, a.buffer.data()));
+    arguments_.emplace(DNNL_ARG_DST, memory(descriptor_.dst_desc(), engine_, c.buffer.data()));
+#if DNNL_VERSION_MAJOR >= 3
+    if (types_.source == Type::u8) {
+      const Matrix& scale = own(Matrix(1, problem_.n, DType::kF32));
+      fill_positive(scale, 2, 0.01);
+      const memory::desc desc({problem_.n}, Type::f32, Tag::a);
+      arguments_.emplace(DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS,
+                         memory(desc, engine_, scale.buffer.data()));
+    }
+#endif
+  }
+
+  void make_weights() {
+    // Ours come as [n, k], which is oneDNN's [k, n] with tag ba.
+    const memory::desc stored({problem_.k, problem_.n}, types_.weights, Tag::ba);
+    const memory::desc packed = descriptor_.weights_desc();
+    const Matrix w = filled(problem_.n, problem_.k, dtype_of(types_.weights), 11, 0.02);
+    memory from(stored, engine_, w.buffer.data());
+    const size_t bytes = packed.get_size();
+    const int64_t copies = copies_for(bytes, problem_.cold);
+    for (int64_t i = 0; i < copies; ++i) {
+      packed_.push_back(std::make_unique<Buffer>(bytes));
+      weights_.emplace_back(packed, engine_, packed_.back()->data());
+      if (i == 0) {
+        dnnl::reorder(from, weights_[0]).execute(stream_, from, weights_[0]);
+        stream_.wait();
+      } else {
+        std::memcpy(packed_.back()->data(), packed_[0]->data(), bytes);
+      }
+    }
+  }
+
+  const Problem problem_;
+  const Types types_;
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  dnnl::matmul::primitive_desc descriptor_;
+  dnnl::matmul primitive_;
+  std::vector<std::unique_ptr<Matrix>> owned_;
+  std::vector<std::unique_ptr<Buffer>> packed_;
+  std::vector<memory> weights_;
+  std::unordered_map<int, memory> arguments_;
+  int64_t call_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<OneDnnProblem> OneDnnProblem::create(const Problem& problem) {
+  Types types = types_of(problem);
+  if (problem.m == 0 || problem.n == 0 || problem.k == 0) throw std::runtime_error("empty problem");
+  set_threads(std::max(1, static_cast<int>(problem.threads)));
+  try {
+    return std::make_unique<Matmul>(problem, types);
+  } catch (const dnnl::error&) {
+    if (types.source != Type::u8 || types.destination == Type::f32) throw;
+    types.destination = Type::f32;  // versions that cannot write bf16 from int8
+    return std::make_unique<Matmul>(problem, types);
+  }
+}
+
+std::string onednn_name() {
+  const dnnl_version_t* v = dnnl_version();
+  return fmt::format("oneDNN {}.{}.{}", v->major, v->minor, v->patch);
+}
+
+}  // namespace quern::bench
+
+#endif

@@ -1,0 +1,168 @@
+#include "bench/problem_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "bench/usage_error.h"
+
+namespace quern::bench {
+namespace {
+
+// 2^40 elements are beyond any machine; it keeps n * k inside 64 bits.
+constexpr int64_t kMaxDimension = int64_t{1} << 28;
+
+std::string_view trim(std::string_view s) {
+  const auto first = s.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return s.substr(first, s.find_last_not_of(" \t\r") - first + 1);
+}
+
+bool parse_dimension(std::string_view text, int64_t* out) {
+  text = trim(text);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  return error == std::errc() && end == text.data() + text.size() && *out >= 1 &&
+         *out <= kMaxDimension;
+}
+
+bool parse_shape(std::string_view text, Shape* out) {
+  const auto x = text.find('x');
+  return x != std::string_view::npos && parse_dimension(text.substr(0, x), &out->n) &&
+         parse_dimension(text.substr(x + 1), &out->k);
+}
+
+bool is_cold(ColdMode mode, int64_t rows) {
+  return mode == ColdMode::kCold || (mode == ColdMode::kAuto && rows <= 16);
+}
+
+}  // namespace
+
+std::vector<Shape> default_shapes() {
+  return {{16384, 4096}, {2048, 4096}, {12288, 2048}, {64, 4096}};
+}
+
+std::vector<Shape> parse_shapes(std::string_view list) {
+  std::vector<Shape> shapes;
+  while (true) {
+    const auto comma = list.find(',');
+    const std::string_view item = trim(list.substr(0, comma));
+    Shape shape;
+    if (!parse_shape(item, &shape)) {
+      throw UsageError(
+          fmt::format("shape '{}': expected NxK with 1 <= N, K <= {}", item, kMaxDimension));
+    }
+    shapes.push_back(shape);
+    if (comma == std::string_view::npos) return shapes;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+std::vector<Shape> parse_shape_file(std::string_view text, const std::string& name) {
+  std::vector<Shape> shapes;
+  int line_number = 0;
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    ++line_number;
+    line = trim(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    Shape shape;
+    if (!parse_shape(line, &shape)) {
+      throw UsageError(fmt::format("{}:{}: expected 'N x K' with 1 <= N, K <= {}, got '{}'", name,
+                                   line_number, kMaxDimension, line));
+    }
+    shapes.push_back(shape);
+  }
+  if (shapes.empty()) throw UsageError(name + ": holds no shape");
+  return shapes;
+}
+
+std::vector<Shape> shapes_from_argument(const std::string& argument) {
+  if (argument.find_first_not_of("0123456789x, ") == std::string::npos) {
+    return parse_shapes(argument);
+  }
+  std::string path = argument;
+  if (!std::filesystem::is_regular_file(path) && argument.find('/') == std::string::npos) {
+    path = std::string(QUERN_BENCH_SHAPES_DIR) + "/" + argument + ".txt";
+  }
+  std::ifstream file(path);
+  if (!file || !std::filesystem::is_regular_file(path)) {
+    throw UsageError(fmt::format(
+        "--shapes {}: expected NxK[,NxK...], a file, or the name of one in bench/shapes",
+        argument));
+  }
+  std::stringstream text;
+  text << file.rdbuf();
+  return parse_shape_file(text.str(), path);
+}
+
+std::vector<Problem> expand(const Selection& selection) {
+  std::vector<Problem> problems;
+  auto add = [&](Problem problem) {
+    problem.isa = selection.isa;
+    problem.cold = is_cold(selection.cold, problem.m);
+    for (int32_t threads : selection.threads) {
+      problem.threads = threads;
+      if (std::find(problems.begin(), problems.end(), problem) == problems.end()) {
+        problems.push_back(problem);
+      }
+    }
+  };
+  for (const std::string& op : selection.ops) {
+    for (const Shape& shape : selection.shapes) {
+      for (int64_t m : selection.rows) {
+        Problem problem;
+        problem.op = op;
+        problem.m = m;
+        problem.k = shape.k;
+        if (op != "quantize_rows") problem.n = shape.n;
+        add(problem);
+      }
+    }
+  }
+  return problems;
+}
+
+std::vector<Problem> quick_problems(int32_t threads, IsaLevel isa) {
+  Selection gemm;
+  gemm.isa = isa;
+  gemm.threads = {threads};
+  gemm.shapes = {{2048, 4096}};
+  gemm.rows = {1, 4, 16, 64, 256};
+  std::vector<Problem> problems = expand(gemm);
+  // Call overhead: the weights are small, the columns few.
+  gemm.shapes = {{64, 4096}};
+  gemm.rows = {1};
+  gemm.cold = ColdMode::kHot;
+  for (const Problem& p : expand(gemm)) problems.push_back(p);
+  Selection quantize = gemm;
+  quantize.ops = {"quantize_rows"};
+  quantize.rows = {256};
+  for (const Problem& p : expand(quantize)) problems.push_back(p);
+  return problems;
+}
+
+std::vector<Problem> parse_problems(const std::vector<std::string>& texts, int32_t threads,
+                                    IsaLevel isa) {
+  std::vector<Problem> problems;
+  for (const std::string& text : texts) {
+    Result<Problem> parsed = parse_problem(text);
+    if (!parsed.ok()) {
+      throw UsageError(fmt::format("problem '{}': {} (at byte {})", text, parsed.status().message(),
+                                   parsed.status().value(0)));
+    }
+    Problem problem = *parsed;
+    if (problem.threads == 0) problem.threads = threads;
+    if (problem.isa == IsaLevel::kNone) problem.isa = isa;
+    problems.push_back(problem);
+  }
+  return problems;
+}
+
+}  // namespace quern::bench
