@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdio>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -26,6 +28,7 @@ constexpr int kCannotTest = 77;
 
 /// Exit status of `body` in a child; 1000 + signal when it was killed.
 int in_child(const std::function<int()>& body) {
+  std::fflush(nullptr);  // or the child prints what is waiting a second time
   const pid_t pid = fork();
   if (pid == 0) {
     alarm(20);

@@ -2,7 +2,10 @@
 
 #include <errno.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -46,6 +49,46 @@ TEST(CodeMemoryTest, PagesAreReadExecuteAndPaddedWithInt3) {
     EXPECT_EQ(rights_at(bytes), "r-xp");
     EXPECT_TRUE(std::equal(code.begin(), code.end(), bytes));
     for (size_t i = n; i < (*block)->mapped_bytes(); ++i) ASSERT_EQ(bytes[i], 0xcc) << i;
+  }
+}
+
+// What sampling could miss: the rights that each single call leaves behind.
+TEST(CodeMemoryTest, EachSystemCallLeavesTheRightsItPromises) {
+  const MemoryApi& api = system_memory();
+  const size_t page = api.page_bytes();
+  void* base = nullptr;
+  ASSERT_EQ(api.map_rw(page, &base), 0);
+  EXPECT_EQ(rights_at(base), "rw-p");
+  ASSERT_EQ(api.protect_rx(base, page), 0);
+  EXPECT_EQ(rights_at(base), "r-xp");
+  EXPECT_EQ(api.unmap(base, page), 0);
+  int fd = -1;
+  ASSERT_EQ(api.create_memfd(1, &fd), 0);
+  const std::vector<uint8_t> bytes(page, 0xcc);
+  ASSERT_EQ(api.write_fd(fd, bytes.data(), page), 0);
+  ASSERT_EQ(api.map_fd_rx(fd, page, &base), 0);
+  EXPECT_EQ(rights_at(base), "r-xp");
+  EXPECT_EQ(api.close_fd(fd), 0);
+  EXPECT_EQ(rights_at(base), "r-xp");
+  EXPECT_EQ(api.unmap(base, page), 0);
+}
+
+// The kernel itself is asked to write into the code, which unlike a store of ours does not trap.
+TEST(CodeMemoryTest, PublishedCodeCannotBeWritten) {
+  for (const int mprotect_error : {0, EACCES}) {
+    FakeMemory api;
+    api.protect_error = mprotect_error;
+    const CodeMemory memory(api);
+    const Result<Block> block = publish(memory, return_constant(3));
+    ASSERT_TRUE(block.ok());
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    ASSERT_EQ(write(ends[1], "x", 1), 1);
+    EXPECT_EQ(syscall(SYS_read, ends[0], (*block)->entry(), 1), -1);
+    EXPECT_EQ(errno, EFAULT);
+    close(ends[0]);
+    close(ends[1]);
+    EXPECT_EQ(call(**block), 3u);
   }
 }
 
@@ -237,8 +280,8 @@ TEST(CodeMemoryTest, RefusalAfterTheProbeAlsoGoesToMemfd) {
 class NeverWritableAndExecutableTest : public testing::TestWithParam<bool> {};
 
 TEST_P(NeverWritableAndExecutableTest, WhileBlocksArePublished) {
-  constexpr int kThreads = 4;
-  constexpr int kBlocks = 200;
+  constexpr int kThreads = 8;
+  constexpr int kBlocks = 1000;
   FakeMemory api;
   if (GetParam()) api.protect_error = EACCES;
   const CodeMemory memory(api);
