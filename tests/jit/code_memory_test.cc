@@ -84,7 +84,7 @@ TEST(CodeMemoryTest, PublishedCodeCannotBeWritten) {
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
     ASSERT_EQ(write(ends[1], "x", 1), 1);
-    EXPECT_EQ(syscall(SYS_read, ends[0], (*block)->entry(), 1), -1);
+    ASSERT_EQ(syscall(SYS_read, ends[0], (*block)->entry(), 1), -1);
     EXPECT_EQ(errno, EFAULT);
     close(ends[0]);
     close(ends[1]);
