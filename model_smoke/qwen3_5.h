@@ -21,11 +21,12 @@ namespace quern::smoke {
 
 /// How a call of forward differs from the usual.
 struct ForwardOptions {
-  bool last_only = false;          ///< logits of the last token only
-  std::optional<DeltaForm> delta;  ///< none: chunked for several tokens, recurrent for one
+  bool last_only = false;  ///< logits of the last token only
+  std::optional<DeltaForm> delta =
+      std::nullopt;  ///< none: chunked for several tokens, recurrent for one
   /// Sees "embed", "layer0" .. (the residual stream behind each layer) and "final_norm", once for
   /// each block of kPrefillBlock tokens.
-  std::function<void(std::string_view name, MatrixView value)> observer;
+  std::function<void(std::string_view name, MatrixView value)> observer = {};
 };
 
 /// Qwen3.5 dense, text (models.md section 1). Not thread-safe: it owns the buffers of a call.

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "model_smoke/linear.h"
+#include "quern/isa.h"
+
+namespace quern::smoke {
+
+/// Switches that every command which runs a model takes (design.md section 7).
+struct CommonOptions {
+  std::string model;
+  int threads = 0;  ///< 0: the CPUs this process may use
+  std::string isa = "auto";
+  bool emulate_amx = false;
+  std::string backend = "jit";
+  std::string act;  ///< empty: the backend's default
+  std::string kv_cache = "auto";
+  std::string json;  ///< empty: none
+
+  Backend parsed_backend() const;
+  std::optional<ActMode> parsed_act() const;
+  /// The level --isa asks for; none for auto.
+  std::optional<IsaLevel> parsed_isa() const;
+  /// Throws InputError for switches that this build knows and cannot serve.
+  void refuse_unavailable() const;
+};
+
+void add_common_options(CLI::App& command, CommonOptions& options);
+
+struct GenerateOptions {
+  CommonOptions common;
+  std::string prompt;
+  std::vector<int64_t> ids;
+  bool has_prompt = false, has_ids = false;
+  int64_t max_new_tokens = 64;
+  bool raw = false;
+  double temperature = 0;
+  int64_t top_k = 0;
+  double top_p = 1;
+  uint64_t seed = 0;
+};
+
+struct VerifyOptions {
+  CommonOptions common;
+  std::string goldens;  ///< empty: goldens.safetensors in the model directory
+  std::string dump_logits;
+};
+
+struct DoctorOptions {
+  std::string json;
+};
+
+// The commands. Each returns the exit code, 0 or 1, and throws InputError (exit 2).
+int run_generate(const GenerateOptions& options);
+int run_verify(const VerifyOptions& options);
+int run_doctor(const DoctorOptions& options);
+
+}  // namespace quern::smoke

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "model_smoke/checkpoint.h"
+#include "model_smoke/generation_config.h"
+#include "model_smoke/model_dir.h"
+#include "model_smoke/options.h"
+#include "model_smoke/qwen3_5.h"
+#include "quern/context.h"
+#include "quern/thread_pool.h"
+
+namespace quern::smoke {
+
+/// Threads and context as the switches and the environment ask for. Throws InputError where the
+/// level cannot be had, naming the stage of detection that failed.
+class Runtime {
+ public:
+  explicit Runtime(const CommonOptions& options);
+  const Context& context() const noexcept { return *context_; }
+  int threads() const noexcept { return pool_->size(); }
+
+ private:
+  std::unique_ptr<PersistentPool> pool_;
+  std::unique_ptr<Context> context_;
+};
+
+/// A loaded model and what it runs on.
+class Session {
+ public:
+  explicit Session(const CommonOptions& options);
+
+  const ModelDir& dir() const noexcept { return dir_; }
+  const ModelConfig& config() const noexcept { return config_; }
+  const Runtime& runtime() const noexcept { return runtime_; }
+  Qwen3_5& model() noexcept { return *model_; }
+  double load_seconds() const noexcept { return load_seconds_; }
+  double pack_seconds() const noexcept { return pack_seconds_; }
+
+  /// "jit (act int8), isa avx512, 2 threads".
+  std::string describe() const;
+  /// Kernels and how many projections use each, one a line: "19 x int8_gemm...".
+  std::string kernels_used() const;
+
+ private:
+  Runtime runtime_;
+  ModelDir dir_;
+  ModelConfig config_;
+  std::unique_ptr<Qwen3_5> model_;
+  double load_seconds_ = 0, pack_seconds_ = 0;
+};
+
+/// Seconds since some fixed moment.
+double now_seconds();
+
+}  // namespace quern::smoke

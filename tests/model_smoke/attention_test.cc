@@ -1,0 +1,135 @@
+#include "model_smoke/layers/attention.h"
+
+#include "tests/model_smoke/layer_support.h"
+
+namespace quern::smoke {
+namespace {
+
+struct Shape {
+  int64_t heads, kv_heads, dim, tokens;
+};
+
+struct Inputs {
+  Tensor q, gate, k, v;
+  Inputs(DType dtype, const Shape& s)
+      : q(random_tensor(dtype, s.tokens, s.heads * s.dim, 1, 2.0f)),
+        gate(random_tensor(dtype, s.tokens, s.heads * s.dim, 2)),
+        k(random_tensor(dtype, s.tokens, s.kv_heads * s.dim, 3)),
+        v(random_tensor(dtype, s.tokens, s.kv_heads * s.dim, 4)) {}
+};
+
+MatrixView row_range(const Tensor& t, int64_t first, int64_t count) {
+  MatrixView m = t.view();
+  m.data = t.row<std::byte>(0) + static_cast<size_t>(first * t.cols()) * size_of(t.dtype());
+  m.rows = count;
+  return m;
+}
+MutableMatrixView row_range(Tensor& t, int64_t first, int64_t count) {
+  MutableMatrixView m = t.mutable_view();
+  m.data = t.row<std::byte>(0) + static_cast<size_t>(first * t.cols()) * size_of(t.dtype());
+  m.rows = count;
+  return m;
+}
+
+/// Tokens [first, first + count) against everything up to them.
+void attend(LayerExec& exec, const Shape& s, const Inputs& in, int64_t first, int64_t count,
+            KvCache& cache, Tensor& out) {
+  const auto heads = [&](const Tensor& t, int64_t n) {
+    return heads_of(row_range(t, first, count), n, s.dim, s.dim);
+  };
+  cache.reserve(first + count);
+  cache.append(heads(in.k, s.kv_heads), heads(in.v, s.kv_heads));
+  gated_attention(exec,
+                  {.q = heads(in.q, s.heads),
+                   .gate = heads(in.gate, s.heads),
+                   .first_position = first,
+                   .out = heads_of(row_range(out, first, count), s.heads, s.dim, s.dim)},
+                  cache);
+}
+
+TEST(Attention, TwoKeysByHand) {
+  ExecFixture f(LayerImpl::kScalar);
+  const Shape s{.heads = 1, .kv_heads = 1, .dim = 4, .tokens = 2};
+  Inputs in(DType::kF32, s);
+  for (Tensor* t : {&in.q, &in.gate, &in.k, &in.v}) t->zero();
+  in.q.row<float>(1)[0] = 2.0f;  // score with key 1: 2 * ln(3) / sqrt(4) = ln 3, with key 0: 0
+  in.k.row<float>(1)[0] = std::log(3.0f);
+  in.v.row<float>(0)[2] = 8.0f;
+  in.v.row<float>(1)[2] = 16.0f;
+  KvCache cache(DType::kF32, 1, 4);
+  Tensor out(DType::kF32, 2, 4);
+  attend(f.exec, s, in, 0, 2, cache, out);
+  EXPECT_FLOAT_EQ(out.row<float>(0)[2], 4.0f);  // only key 0; gate logistic(0) = 1/2
+  EXPECT_NEAR(out.row<float>(1)[2], 0.5f * (0.25f * 8 + 0.75f * 16), 1e-5f);
+}
+
+TEST(Attention, QueryHeadsShareKvHeadsInOrder) {
+  ExecFixture f(LayerImpl::kScalar);
+  const Shape s{.heads = 6, .kv_heads = 2, .dim = 3, .tokens = 1};
+  Inputs in(DType::kF32, s);
+  for (int64_t i = 0; i < 3; ++i) {
+    in.v.row<float>(0)[i] = 1.0f;
+    in.v.row<float>(0)[3 + i] = 2.0f;
+  }
+  in.gate.zero();
+  KvCache cache(DType::kF32, 2, 3);
+  Tensor out(DType::kF32, 1, 18);
+  attend(f.exec, s, in, 0, 1, cache, out);
+  for (int64_t h = 0; h < 6; ++h) {
+    EXPECT_FLOAT_EQ(out.row<float>(0)[h * 3], h < 3 ? 0.5f : 1.0f) << "head " << h;
+  }
+}
+
+class AttentionShapes : public testing::TestWithParam<Shape> {};
+
+TEST_P(AttentionShapes, HighwayAgreesWithTheTwin) {
+  const Shape s = GetParam();
+  const Inputs in(DType::kBF16, s);
+  ExecFixture twin(LayerImpl::kScalar), simd(LayerImpl::kSimd, 2);
+  KvCache a(DType::kBF16, s.kv_heads, s.dim), b(DType::kBF16, s.kv_heads, s.dim);
+  Tensor expected(DType::kBF16, s.tokens, s.heads * s.dim);
+  Tensor actual(DType::kBF16, s.tokens, s.heads * s.dim);
+  attend(twin.exec, s, in, 0, s.tokens, a, expected);
+  attend(simd.exec, s, in, 0, s.tokens, b, actual);
+  // Probabilities are rounded to bf16: one that falls the other way moves an output by 2^-8 p |v|,
+  // |v| < 5. Few do so at once; 2^-8 * 5 * 1/4 covers a quarter of the mass.
+  expect_close_bf16(actual, expected, 0x1p-10f * 5);
+}
+
+TEST_P(AttentionShapes, StepByStepIsTheSameBits) {
+  const Shape s = GetParam();
+  const Inputs in(DType::kBF16, s);
+  for (const LayerImpl impl : {LayerImpl::kScalar, LayerImpl::kSimd}) {
+    ExecFixture f(impl);
+    KvCache whole_cache(DType::kBF16, s.kv_heads, s.dim), cache(DType::kBF16, s.kv_heads, s.dim);
+    Tensor whole(DType::kBF16, s.tokens, s.heads * s.dim);
+    Tensor steps(DType::kBF16, s.tokens, s.heads * s.dim);
+    attend(f.exec, s, in, 0, s.tokens, whole_cache, whole);
+    for (int64_t t = 0; t < s.tokens; ++t) attend(f.exec, s, in, t, 1, cache, steps);
+    EXPECT_TRUE(same_bits(steps, whole));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionShapes,
+                         testing::Values(Shape{1, 1, 1, 1}, Shape{3, 1, 40, 5}, Shape{4, 2, 64, 17},
+                                         Shape{8, 2, 33, 16}, Shape{2, 2, 256, 70},
+                                         Shape{6, 3, 24, 65}));
+
+TEST(KvCache, GrowingKeepsWhatIsThere) {
+  KvCache cache(DType::kF32, 2, 3);
+  const Tensor k = random_tensor(DType::kF32, 9, 6, 1), v = random_tensor(DType::kF32, 9, 6, 2);
+  for (int64_t t = 0; t < 9; ++t) {
+    cache.reserve(t + 1);
+    cache.append(heads_of(row_range(k, t, 1), 2, 3, 3), heads_of(row_range(v, t, 1), 2, 3, 3));
+  }
+  EXPECT_EQ(cache.length(), 9);
+  EXPECT_EQ(cache.stride(), 16);
+  for (int64_t t = 0; t < 9; ++t) {
+    EXPECT_EQ(cache.keys<float>(1)[t * 16 + 2], k.row<float>(t)[5]);
+    EXPECT_EQ(cache.values<float>(0)[t * 16], v.row<float>(t)[0]);
+    EXPECT_EQ(cache.values<float>(0)[t * 16 + 3], 0.0f);  // padding
+  }
+}
+
+}  // namespace
+}  // namespace quern::smoke
