@@ -46,6 +46,22 @@ ShardMap read_weight_map(const JsonNode& index) {
   return shards;
 }
 
+// The file holds what the index says, and nothing else. `names` are sorted.
+void check_shard(const SafetensorsFile& file, const std::string& shard,
+                 const std::vector<std::string>& names, const std::string& index) {
+  for (const std::string& name : names) {
+    if (file.find(name) != nullptr) continue;
+    throw InputError(index, "weight_map." + name, "a tensor of " + shard,
+                     "no such tensor in that file", "is the download complete?");
+  }
+  if (file.tensors().size() == names.size()) return;
+  for (const TensorView& t : file.tensors()) {
+    if (std::binary_search(names.begin(), names.end(), t.name)) continue;
+    throw InputError(file.file(), t.name, "a tensor that weight_map puts into this file",
+                     "none of that name in " + index);
+  }
+}
+
 // "model-00002-of-00003.safetensors"
 bool is_shard_name(const std::string& name) {
   return name.starts_with("model-") && name.find("-of-") != std::string::npos &&
@@ -103,23 +119,16 @@ void Checkpoint::open_shards(const ModelDir& dir) {
   const Json json = parse_json(text, source_);
   const JsonNode index(json, source_, "");
   const ShardMap shards = read_weight_map(index);
+  // Every name is resolved before any content is judged: a name that leaves the directory is the
+  // first thing to hear of.
+  std::vector<std::unique_ptr<SafetensorsFile>> files;
   for (const auto& [shard, names] : shards) {
-    auto file = std::make_unique<SafetensorsFile>(dir.open(shard));
-    for (const std::string& name : names) {
-      if (file->find(name) == nullptr) {
-        throw InputError(source_, "weight_map." + name, "a tensor of " + shard,
-                         "no such tensor in that file", "is the download complete?");
-      }
-    }
-    if (file->tensors().size() != names.size()) {
-      for (const TensorView& t : file->tensors()) {
-        if (!std::binary_search(names.begin(), names.end(), t.name)) {
-          throw InputError(file->file(), t.name, "a tensor that weight_map puts into this file",
-                           "none of that name in " + source_);
-        }
-      }
-    }
-    add_file(std::move(file));
+    files.push_back(std::make_unique<SafetensorsFile>(dir.open(shard)));
+  }
+  size_t i = 0;
+  for (const auto& [shard, names] : shards) {
+    check_shard(*files[i], shard, names, source_);
+    add_file(std::move(files[i++]));
   }
   refuse_unlisted_shards(dir, shards, source_);
   const auto metadata = index.find("metadata");

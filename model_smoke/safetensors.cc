@@ -137,6 +137,22 @@ std::string range_text(uint64_t begin, uint64_t end) {
   return "[" + std::to_string(begin) + ", " + std::to_string(end) + "]";
 }
 
+// Indices in the order of the names; throws at a name that is there twice.
+std::vector<size_t> sorted_by_name(const std::vector<HeaderTensor>& tensors,
+                                   const std::string& file) {
+  std::vector<size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return tensors[a].name < tensors[b].name; });
+  for (size_t i = 1; i < order.size(); ++i) {
+    const std::string& name = tensors[order[i]].name;
+    if (name == tensors[order[i - 1]].name) {
+      throw InputError(file, name, "every tensor once", "a duplicate name");
+    }
+  }
+  return order;
+}
+
 // The data section must be covered from 0 to its end, in order, without hole or overlap.
 void check_layout(const std::vector<HeaderTensor>& tensors, uint64_t data_bytes,
                   const std::string& file) {
@@ -181,23 +197,13 @@ SafetensorsFile::SafetensorsFile(FileMap map) : map_(std::make_unique<FileMap>(s
             [](const HeaderTensor& a, const HeaderTensor& b) {
               return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
             });
+  by_name_ = sorted_by_name(header.tensors, file);
   const std::byte* data = map_->data() + 8 + text.size();
   check_layout(header.tensors, map_->size() - 8 - text.size(), file);
-
   tensors_.reserve(header.tensors.size());
   for (HeaderTensor& t : header.tensors) {
-    tensors_.push_back(
-        {std::move(t.name), t.dtype, std::move(t.shape), data + t.begin, t.end - t.begin, file});
-  }
-  by_name_.resize(tensors_.size());
-  std::iota(by_name_.begin(), by_name_.end(), size_t{0});
-  std::sort(by_name_.begin(), by_name_.end(),
-            [&](size_t a, size_t b) { return tensors_[a].name < tensors_[b].name; });
-  for (size_t i = 1; i < by_name_.size(); ++i) {
-    const std::string& name = tensors_[by_name_[i]].name;
-    if (name == tensors_[by_name_[i - 1]].name) {
-      throw InputError(file, name, "every tensor once", "a duplicate name");
-    }
+    tensors_.push_back({std::move(t.name), t.dtype, std::move(t.shape), data + t.begin,
+                        t.end - t.begin, file});
   }
 }
 

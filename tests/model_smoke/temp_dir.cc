@@ -21,6 +21,8 @@ TempDir::~TempDir() {
 }
 
 void TempDir::write(std::string_view name, std::string_view bytes) const {
+  // A new file each time: cutting an old one to nothing makes ext4 wait for the disk.
+  std::filesystem::remove(file(name));
   std::ofstream out(file(name), std::ios::binary | std::ios::trunc);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!out.flush()) throw std::runtime_error("cannot write " + file(name));

@@ -1,0 +1,70 @@
+// Every directory of the malformed corpus must throw InputError with file, key and reason, in
+// bounded time. cli_malformed_test.cc runs the same corpus through the program.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+
+#include "model_smoke/input_error.h"
+#include "tests/model_smoke/malformed_case.h"
+
+namespace quern::smoke::test {
+namespace {
+
+// Two orders above what a case takes: sanitizers and a loaded machine included.
+constexpr std::chrono::seconds kLimit(20);
+
+class Malformed : public testing::TestWithParam<MalformedCase> {};
+
+TEST_P(Malformed, ThrowsInputErrorThatNamesFileKeyAndReason) {
+  const MalformedCase& c = GetParam();
+  TestModel model = c.int8 ? tiny_int8_model() : tiny_model();
+  c.bend(&model);
+  const TempDir dir;
+  model.write(dir);
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    load_everything(dir.path());
+    FAIL() << "loaded";
+  } catch (const InputError& e) {
+    const std::string message = e.what();
+    for (const std::string& part : c.says) {
+      EXPECT_NE(message.find(part), std::string::npos) << "no \"" << part << "\" in: " << message;
+    }
+    EXPECT_FALSE(e.file.empty());
+    EXPECT_FALSE(e.expected.empty());
+    EXPECT_LT(message.size(), 4000u);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kLimit);
+}
+
+INSTANTIATE_TEST_SUITE_P(Corpus, Malformed, testing::ValuesIn(all_malformed()),
+                         [](const auto& test) { return test.param.name; });
+
+// What the corpus bends is good before it is bent.
+TEST(MalformedCorpus, StartsFromGoodModels) {
+  const TempDir plain;
+  tiny_model().write(plain);
+  EXPECT_NO_THROW(load_everything(plain.path()));
+  const TempDir int8;
+  tiny_int8_model().write(int8);
+  EXPECT_NO_THROW(load_everything(int8.path()));
+  const TempDir sharded;
+  TestModel m = tiny_model();
+  m.shard(2);
+  m.write(sharded);
+  EXPECT_NO_THROW(load_everything(sharded.path()));
+}
+
+TEST(MalformedCorpus, IsAsLargeAsPromised) {
+  std::set<std::string> names;
+  for (const MalformedCase& c : all_malformed()) {
+    EXPECT_TRUE(names.insert(c.name).second) << c.name;
+    EXPECT_FALSE(c.says.empty()) << c.name;
+  }
+  RecordProperty("cases", static_cast<int>(names.size()));
+  EXPECT_GE(names.size(), 150u);  // reliability.md L1
+}
+
+}  // namespace
+}  // namespace quern::smoke::test
