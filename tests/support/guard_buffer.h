@@ -36,6 +36,7 @@ class GuardBuffer {
 
   unsigned char* map_ = nullptr;  // guard page, `pages_bytes_` of memory, guard page
   size_t pages_bytes_ = 0;
+  bool read_only_ = false;
   unsigned char* data_ = nullptr;
   size_t size_ = 0;
 };

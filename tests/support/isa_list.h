@@ -4,9 +4,11 @@
 
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "quern/context.h"
+#include "quern/tuning.h"
 
 namespace quern::test {
 
@@ -31,14 +33,23 @@ inline std::vector<TestIsa> isas_to_test() {
                           "amx kernels and their emulation come with a later issue"}};
 }
 
-/// A context capped at the level, with the given pool; kernels are cached per call.
-inline Context context_at(const TestIsa& isa, ThreadPool* pool = nullptr) {
+/// A context capped at the level, with the given pool and a kernel cache of its own.
+inline Context context_at(const TestIsa& isa, ThreadPool* pool = nullptr,
+                          const TuningSource* tuning = nullptr) {
   ContextOptions options;
   options.max_isa = isa.level;
   options.pool = pool;
+  options.tuning = tuning;
   Result<Context> made = Context::create(options);
   EXPECT_TRUE(made.ok()) << made.status().message();
   return made.ok() ? std::move(made).value() : Context();
+}
+
+/// Serial, made once a process and level: a kernel is generated once however many cases use it.
+inline const Context& shared_context(const TestIsa& isa) {
+  static const Context avx512 = context_at({"", IsaLevel::kAvx512, ""});
+  static const Context amx = context_at({"", IsaLevel::kAmx, ""});
+  return isa.level == IsaLevel::kAmx ? amx : avx512;
 }
 
 inline std::string isa_name(const ::testing::TestParamInfo<TestIsa>& info) {
@@ -48,17 +59,13 @@ inline void PrintTo(const TestIsa& isa, std::ostream* out) {
   *out << isa.name;
 }
 
-/// Base of the op tests: one run per level. `ctx()` is made once a process and level, so that a
-/// kernel is generated once however many cases use it.
+/// Base of tests that run once per level.
 class IsaTest : public ::testing::TestWithParam<TestIsa> {
  protected:
   void SetUp() override {
     if (!GetParam().skip_reason.empty()) GTEST_SKIP() << GetParam().skip_reason;
   }
-  const Context& ctx() const {
-    static const Context avx512 = context_at(GetParam());
-    return avx512;
-  }
+  const Context& ctx() const { return shared_context(GetParam()); }
 };
 
 }  // namespace quern::test

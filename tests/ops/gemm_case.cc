@@ -1,0 +1,290 @@
+#include "tests/ops/gemm_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "reference/bf16_gemm.h"
+#include "reference/int8_gemm.h"
+
+namespace quern::test {
+namespace {
+
+/// Largest |a| and |w| of an exact fill: sums stay below 2^17 * 2^2 (scale) with quanta of 2^-2, so
+/// that every f32 step of every epilogue is exact.
+int64_t exact_limit(int64_t k) {
+  const double limit = std::sqrt(0x1p17 / static_cast<double>(std::max<int64_t>(k, 1)));
+  return std::clamp<int64_t>(static_cast<int64_t>(limit), 1, 8);
+}
+
+void fill_operand(TestMatrix& m, Rng& rng, Fill fill, int64_t limit) {
+  switch (fill) {
+    case Fill::kExact:
+      return fill_integers(m, rng, limit);
+    case Fill::kRandom:
+      return fill_random(m, rng);
+    case Fill::kExtreme:
+      return fill_extreme(m, rng);
+  }
+}
+
+Int8Weights weights_of(const GemmData& data, int part) {
+  return {data.w[part].view(), data.w_scale[part].vector()};
+}
+
+std::string sizes(const GemmCase& c) {
+  return " pads a:" + std::to_string(c.a_pad) + " w:" + std::to_string(c.w_pad) +
+         " c:" + std::to_string(c.c_pad) + " r:" + std::to_string(c.residual_pad);
+}
+
+}  // namespace
+
+GemmCase make_case(const GemmKind& kind, int64_t m, int64_t n, int64_t k) {
+  GemmCase c;
+  c.problem.op = kind.op;
+  c.problem.m = m;
+  c.problem.n = n;
+  c.problem.k = k;
+  c.problem.activations = kind.activations;
+  c.problem.a = kind.a;
+  return c;
+}
+
+GemmCase make_case(const GemmKind& kind, const std::string& shape) {
+  const Result<Problem> p = parse_problem(std::string(kind.op) + "/" + shape);
+  EXPECT_TRUE(p.ok()) << shape;
+  return p.ok() ? make_case(kind, p->m, p->n, p->k) : GemmCase();
+}
+
+void vary(GemmCase& c, uint64_t variant) {
+  Rng rng(variant);
+  c.seed = rng.next();
+  c.fill = rng.pick(
+      std::initializer_list<Fill>{Fill::kExact, Fill::kRandom, Fill::kRandom, Fill::kExtreme});
+  c.problem.c = rng.one_in(2) ? DType::kF32 : DType::kBF16;
+  c.problem.epilogue.bias = rng.one_in(2);
+  c.problem.epilogue.residual = rng.one_in(2);
+  c.problem.epilogue.activation = rng.one_in(4) ? Activation::kSiluMul : Activation::kNone;
+  c.residual_is_c = c.problem.epilogue.residual && rng.one_in(2);
+  c.scale = rng.pick(std::initializer_list<DType>{DType::kF32, DType::kBF16, DType::kF16});
+  const auto pad = [&rng] { return rng.one_in(3) ? 0 : rng.in(1, 40); };
+  c.a_pad = pad();
+  c.w_pad = pad();
+  c.c_pad = pad();
+  c.residual_pad = pad();
+  c.flush = rng.one_in(2) ? Flush::kStart : Flush::kEnd;
+  c.offset = static_cast<size_t>(rng.one_in(2) ? 0 : rng.in(0, 63));
+}
+
+GemmCase random_case(const std::string& op, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<GemmKind> kinds;
+  for (const GemmKind& kind : kGemmKinds) {
+    if (op == kind.op) kinds.push_back(kind);
+  }
+  // Two dimensions small, one of any size, so that the product stays near 2^15 and every dimension
+  // is sometimes long.
+  const auto small = [&rng] { return rng.in(rng.one_in(20) ? 0 : 1, 40); };
+  int64_t m = small(), n = small(), k = small();
+  switch (rng.in(0, 2)) {
+    case 0:
+      m = rng.in(1, 100);
+      break;
+    case 1:
+      n = rng.in(1, 300);
+      break;
+    default:
+      k = rng.in(1, 600);
+      break;
+  }
+  GemmCase c = make_case(rng.pick(kinds), m, n, k);
+  vary(c, rng.next());
+  return c;
+}
+
+std::string to_string(const GemmCase& c) {
+  return to_string(c.problem) + " fill:" + to_string(c.fill) + " scale:" + to_string(c.scale) +
+         sizes(c) + (c.residual_is_c ? " residual=c" : "") +
+         (c.flush == Flush::kEnd ? " flush:end" : " flush:start") +
+         " offset:" + std::to_string(c.offset) + " seed:" + std::to_string(c.seed);
+}
+
+GemmData::GemmData(const GemmCase& g) {
+  const Problem& p = g.problem;
+  Rng rng(g.seed);
+  // Distances from the guard pages differ, so that operands are not all aligned alike.
+  size_t next_offset = g.offset;
+  const auto place = [&] {
+    const Placement at{g.flush, next_offset};
+    if (g.offset != 0) next_offset = (next_offset * 7 + 3) % 64;
+    return at;
+  };
+  a = TestMatrix(p.a, p.m, p.k, g.a_pad, place());
+  a_scale = TestMatrix(DType::kF32, 1, p.m, 0, place());
+  for (int part = 0; part < g.parts(); ++part) {
+    w[part] = TestMatrix(g.is_int8() ? DType::kS8 : DType::kBF16, p.n, p.k, g.w_pad, place());
+    w_scale[part] = TestMatrix(g.scale, 1, p.n, 0, place());
+  }
+  bias = TestMatrix(DType::kF32, 1, g.parts() * p.n, 0, place());
+  residual = TestMatrix(p.c, p.m, p.n, g.residual_pad, place());
+  c = TestMatrix(p.c, p.m, p.n, g.c_pad, place());
+
+  const int64_t limit = exact_limit(p.k);
+  fill_operand(a, rng, g.fill, limit);
+  fill_scales(a_scale, rng, g.fill);
+  for (int part = 0; part < g.parts(); ++part) {
+    fill_operand(w[part], rng, g.fill, limit);
+    fill_scales(w_scale[part], rng, g.fill);
+  }
+  fill_operand(bias, rng, g.fill, 8);
+  fill_operand(residual, rng, g.fill, 8);
+  if (g.residual_is_c) {
+    for (int64_t i = 0; i < p.m; ++i) {
+      for (int64_t j = 0; j < p.n; ++j) c.set_bits(i, j, residual.bits(i, j));
+    }
+  }
+}
+
+MatrixView GemmData::residual_view(const GemmCase& g) {
+  return g.residual_is_c ? c.view() : residual.view();
+}
+
+void GemmData::protect_inputs() {
+  for (TestMatrix* m : {&a, &a_scale, &w[0], &w_scale[0], &bias, &residual}) {
+    m->buffer().make_read_only();
+  }
+  if (w[1].view().data) {
+    w[1].buffer().make_read_only();
+    w_scale[1].buffer().make_read_only();
+  }
+}
+
+::testing::AssertionResult GemmData::surroundings_intact() const {
+  if (!c.surroundings_intact()) {
+    return ::testing::AssertionFailure() << "wrote into the gap of c's rows or beside c";
+  }
+  return ::testing::AssertionSuccess();  // the inputs are read-only memory
+}
+
+Result<GemmOp> GemmOp::create(const Context& ctx, const GemmCase& c) {
+  GemmOp op;
+  op.gate_up_ = c.gate_up();
+  const Problem& p = c.problem;
+  if (c.is_int8()) {
+    Int8GemmDesc desc{p.n, p.k, p.activations, p.a, p.c, p.epilogue, Invariance::kStrict};
+    Result<Int8Gemm> plan = Int8Gemm::create(ctx, desc);
+    if (!plan.ok()) return plan.status();
+    op.int8_ = std::move(plan).value();
+  } else {
+    Bf16GemmDesc desc{p.n, p.k, p.c, p.epilogue, Invariance::kStrict};
+    Result<Bf16Gemm> plan = Bf16Gemm::create(ctx, desc);
+    if (!plan.ok()) return plan.status();
+    op.bf16_ = std::move(plan).value();
+  }
+  return op;
+}
+
+Status GemmOp::keep(Result<PackedWeights> packed) {
+  if (packed.ok()) packed_ = std::move(packed).value();
+  return packed.status();
+}
+
+Status GemmOp::pack(const GemmData& data) {
+  return pack_as(data, gate_up_);
+}
+
+Status GemmOp::pack_as(const GemmData& data, bool gate_up) {
+  if (int8_) {
+    return keep(gate_up ? int8_->pack_gate_up(weights_of(data, 0), weights_of(data, 1))
+                        : int8_->pack(weights_of(data, 0)));
+  }
+  return keep(gate_up ? bf16_->pack_gate_up(data.w[0].view(), data.w[1].view())
+                      : bf16_->pack(data.w[0].view()));
+}
+
+Status GemmOp::pack_view(const MatrixView& w, const VectorView& scale) {
+  return keep(int8_ ? int8_->pack({w, scale}) : bf16_->pack(w));
+}
+
+size_t GemmOp::scratch_bytes(int64_t max_m) const {
+  return int8_ ? int8_->scratch_bytes(max_m) : bf16_->scratch_bytes(max_m);
+}
+
+std::string GemmOp::explain() const {
+  return int8_ ? int8_->explain() : bf16_->explain();
+}
+
+Status GemmOp::run(const Args& args, Span<std::byte> scratch) const {
+  if (int8_) {
+    return int8_->run({args.a, args.a_scale, &packed_, args.c, args.bias, args.residual}, scratch);
+  }
+  return bf16_->run({args.a, &packed_, args.c, args.bias, args.residual}, scratch);
+}
+
+Status GemmOp::run(const Args& args, unsigned char poison) const {
+  GuardBuffer scratch(scratch_bytes(args.a.rows), Flush::kEnd);
+  std::memset(scratch.data(), poison, scratch.size());
+  const Status status =
+      run(args, Span<std::byte>(reinterpret_cast<std::byte*>(scratch.data()), scratch.size()));
+  EXPECT_TRUE(scratch.slack_intact()) << "wrote before the scratch memory";
+  return status;
+}
+
+GemmOp::Args args_of(const GemmCase& c, GemmData& data) {
+  GemmOp::Args args;
+  args.a = data.a.view();
+  args.c = data.c.mutable_view();
+  if (c.is_int8() && c.problem.activations == Int8Activations::kS8) {
+    args.a_scale = data.a_scale.vector();
+  }
+  if (c.problem.epilogue.bias) args.bias = data.bias.vector();
+  if (c.problem.epilogue.residual) args.residual = data.residual_view(c);
+  return args;
+}
+
+GemmOp::Args row_block(const GemmOp::Args& all, int64_t first, int64_t rows) {
+  const auto skip = [first](auto& view, int64_t stride) {
+    if (!view.data) return;
+    const int64_t bytes = first * stride * static_cast<int64_t>(size_of(view.dtype));
+    view.data = const_cast<char*>(static_cast<const char*>(view.data)) + bytes;
+  };
+  GemmOp::Args block = all;
+  skip(block.a, all.a.row_stride);
+  skip(block.c, all.c.row_stride);
+  skip(block.residual, all.residual.row_stride);
+  skip(block.a_scale, 1);
+  block.a.rows = block.c.rows = rows;
+  if (block.residual.data) block.residual.rows = rows;
+  if (block.a_scale.data) block.a_scale.size = rows;
+  return block;
+}
+
+reference::Exact exact_answer(const GemmCase& g, GemmData& data) {
+  const Problem& p = g.problem;
+  reference::Exact exact;
+  if (g.is_int8()) {
+    reference::Int8GemmArgs args;
+    args.a = data.a.view();
+    args.a_scale = data.a_scale.vector();
+    args.weights = weights_of(data, 0);
+    if (g.gate_up()) args.up_weights = weights_of(data, 1);
+    args.bias = data.bias.vector();
+    args.residual = data.residual_view(g);
+    exact = reference::int8_gemm_exact({p.n, p.k, p.activations, p.a, p.c, p.epilogue}, args);
+  } else {
+    reference::Bf16GemmArgs args;
+    args.a = data.a.view();
+    args.weights = data.w[0].view();
+    if (g.gate_up()) args.up_weights = data.w[1].view();
+    args.bias = data.bias.vector();
+    args.residual = data.residual_view(g);
+    exact = reference::bf16_gemm_exact({p.n, p.k, p.c, p.epilogue}, args);
+  }
+  if (g.fill == Fill::kExact && !g.gate_up()) {
+    for (reference::Bounded& x : exact.element) x.bound = 0;
+  }
+  return exact;
+}
+
+}  // namespace quern::test

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "quern/bf16_gemm.h"
+#include "quern/int8_gemm.h"
+#include "quern/problem.h"
+#include "reference/exact.h"
+#include "tests/support/fills.h"
+#include "tests/support/test_matrix.h"
+
+/// One GEMM test case and what is done with it, for both GEMM ops: most properties (tails, bounds,
+/// invariance, containment) are the same sentence about each of them.
+namespace quern::test {
+
+/// An op with its activation mode: "bf16", "w8a8_bf16", "w8a8_f32", "w8a8_given", "w8a16".
+struct GemmKind {
+  const char* name;
+  const char* op;
+  Int8Activations activations;
+  DType a;
+};
+inline constexpr GemmKind kGemmKinds[] = {
+    {"bf16", "bf16_gemm", Int8Activations::kDynamicS8, DType::kBF16},
+    {"w8a8_bf16", "int8_gemm", Int8Activations::kDynamicS8, DType::kBF16},
+    {"w8a8_f32", "int8_gemm", Int8Activations::kDynamicS8, DType::kF32},
+    {"w8a8_given", "int8_gemm", Int8Activations::kS8, DType::kS8},
+    {"w8a16", "int8_gemm", Int8Activations::kBF16, DType::kBF16},
+};
+
+struct GemmCase {
+  Problem problem;
+  Fill fill = Fill::kRandom;
+  DType scale = DType::kF32;  ///< type of the int8 weights' scales
+  int64_t a_pad = 0;          ///< row_stride - cols of each matrix
+  int64_t w_pad = 0;
+  int64_t c_pad = 0;
+  int64_t residual_pad = 0;
+  bool residual_is_c = false;
+  Flush flush = Flush::kEnd;
+  size_t offset = 0;  ///< base of the operands' distances from their guard pages
+  uint64_t seed = 1;  ///< of the values
+
+  bool is_int8() const { return problem.op == "int8_gemm"; }
+  bool gate_up() const { return problem.epilogue.activation == Activation::kSiluMul; }
+  int parts() const { return gate_up() ? 2 : 1; }
+  /// Sums are integers: every output without SiLU is bitwise what the reference gives.
+  bool integer_sums() const { return is_int8() && problem.activations != Int8Activations::kBF16; }
+};
+
+GemmCase make_case(const GemmKind& kind, int64_t m, int64_t n, int64_t k);
+/// `name` is "m:17/n:16/k:33".
+GemmCase make_case(const GemmKind& kind, const std::string& shape);
+/// Shape (mean about 2^15 multiplications), types, epilogue, strides and fill from the seed.
+GemmCase random_case(const std::string& op, uint64_t seed);
+/// Varies everything but the shape with `variant`: so that a loop over shapes meets every epilogue,
+/// type, stride and fill without multiplying their number.
+void vary(GemmCase& c, uint64_t variant);
+std::string to_string(const GemmCase& c);
+
+/// The operands of a case, filled.
+struct GemmData {
+  explicit GemmData(const GemmCase& c);
+
+  TestMatrix a, a_scale, w[2], w_scale[2], bias, residual, c;
+
+  /// What the op is given as residual: C itself where the case says so.
+  MatrixView residual_view(const GemmCase& c);
+  /// Every operand that the op only reads becomes read-only memory.
+  void protect_inputs();
+  ::testing::AssertionResult surroundings_intact() const;
+};
+
+/// A plan with its packed weights, whichever op.
+class GemmOp {
+ public:
+  static Result<GemmOp> create(const Context& ctx, const GemmCase& c);
+  Status pack(const GemmData& data);
+  /// pack() or pack_gate_up(), whatever the plan is for.
+  Status pack_as(const GemmData& data, bool gate_up);
+  /// Weights (and with int8 their scales) that are not a GemmData's.
+  Status pack_view(const MatrixView& w, const VectorView& scale);
+  const PackedWeights& packed() const { return packed_; }
+  void use(const PackedWeights& packed) { packed_ = packed; }
+  size_t scratch_bytes(int64_t max_m) const;
+  std::string explain() const;
+
+  struct Args {
+    MatrixView a;
+    VectorView a_scale;
+    MutableMatrixView c;
+    VectorView bias;
+    MatrixView residual;
+  };
+  Status run(const Args& args, Span<std::byte> scratch) const;
+  /// With scratch of its own, filled with `poison`.
+  Status run(const Args& args, unsigned char poison = 0xA5) const;
+
+ private:
+  Status keep(Result<PackedWeights> packed);
+
+  std::optional<Int8Gemm> int8_;
+  std::optional<Bf16Gemm> bf16_;
+  bool gate_up_ = false;
+  PackedWeights packed_;
+};
+
+/// All of `data`'s operands.
+GemmOp::Args args_of(const GemmCase& c, GemmData& data);
+/// Rows [first, first + rows) of them.
+GemmOp::Args row_block(const GemmOp::Args& all, int64_t first, int64_t rows);
+
+/// The reference's answer; call before the op runs where the residual is C. With Fill::kExact and
+/// no SiLU every bound is zero.
+reference::Exact exact_answer(const GemmCase& c, GemmData& data);
+
+/// The whole round: fill, create, pack, protect, run, compare, look at everything around.
+::testing::AssertionResult check_case(const Context& ctx, const GemmCase& c);
+
+/// The output of the case as bits, for comparisons between two ways of computing it. Fails the
+/// current test and returns nothing where the op does.
+std::vector<uint32_t> output_bits(const GemmOp& op, const GemmCase& c, GemmData& data,
+                                  unsigned char poison = 0xA5);
+
+}  // namespace quern::test

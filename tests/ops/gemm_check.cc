@@ -1,0 +1,39 @@
+#include "tests/ops/gemm_case.h"
+#include "tests/support/compare.h"
+
+namespace quern::test {
+namespace {
+
+::testing::AssertionResult failed(const char* step, const Status& status, const GemmCase& c) {
+  return ::testing::AssertionFailure()
+         << step << ": " << status.message() << "\n  case: " << to_string(c) << "\n";
+}
+
+}  // namespace
+
+::testing::AssertionResult check_case(const Context& ctx, const GemmCase& c) {
+  GemmData data(c);
+  Result<GemmOp> op = GemmOp::create(ctx, c);
+  if (!op.ok()) return failed("create", op.status(), c);
+  const reference::Exact exact = exact_answer(c, data);
+  data.protect_inputs();
+  if (const Status s = op->pack(data); !s.ok()) return failed("pack", s, c);
+  if (const Status s = op->run(args_of(c, data)); !s.ok()) return failed("run", s, c);
+
+  ::testing::AssertionResult values = within(data.c.view(), exact, to_string(c));
+  if (!values) return values << op->explain();
+  ::testing::AssertionResult around = data.surroundings_intact();
+  if (!around) return around << "\n  case: " << to_string(c) << "\n";
+  return ::testing::AssertionSuccess();
+}
+
+std::vector<uint32_t> output_bits(const GemmOp& op, const GemmCase& c, GemmData& data,
+                                  unsigned char poison) {
+  const Status status = op.run(args_of(c, data), poison);
+  EXPECT_TRUE(status.ok()) << status.message() << " " << to_string(c);
+  if (!status.ok()) return {};
+  EXPECT_TRUE(data.surroundings_intact()) << to_string(c);
+  return element_bits(data.c.view());
+}
+
+}  // namespace quern::test

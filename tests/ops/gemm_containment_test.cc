@@ -1,0 +1,145 @@
+// NaN and infinity stay in their row or column (bug_log T01), whatever lies around the operands.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tests/ops/gemm_fixture.h"
+
+namespace quern::test {
+namespace {
+
+using GemmContainmentTest = GemmTest;
+
+constexpr int64_t kDepths[] = {1, 2, 3, 31, 33, 63, 65, 130};
+
+/// Runs the case as filled, then again after `poison(data)`, and wants every element outside the
+/// poisoned row or column to keep its bits and every one inside to be what `inside` says.
+template <typename Poison, typename Hit, typename Inside>
+void expect_contained(const Context& ctx, const GemmCase& c, Poison poison, Hit hit,
+                      Inside inside) {
+  GemmData clean(c), dirty(c);
+  poison(dirty);
+  Result<GemmOp> op = GemmOp::create(ctx, c);
+  ASSERT_TRUE(op.ok()) << op.status().message();
+  ASSERT_TRUE(op->pack(clean).ok());
+  const std::vector<uint32_t> before = output_bits(*op, c, clean);
+  ASSERT_TRUE(op->pack(dirty).ok());
+  const std::vector<uint32_t> after = output_bits(*op, c, dirty);
+  ASSERT_EQ(before.size(), after.size());
+  for (int64_t i = 0; i < c.problem.m; ++i) {
+    for (int64_t j = 0; j < c.problem.n; ++j) {
+      const size_t at = static_cast<size_t>(i * c.problem.n + j);
+      if (hit(i, j)) {
+        EXPECT_TRUE(inside(dirty.c.get(i, j)))
+            << "[" << i << ", " << j << "] is " << dirty.c.get(i, j) << " in " << to_string(c);
+      } else {
+        ASSERT_EQ(after[at], before[at]) << "leaked to [" << i << ", " << j << "] " << to_string(c);
+      }
+    }
+  }
+}
+
+bool is_nan(double x) {
+  return std::isnan(x);
+}
+bool is_not_finite(double x) {
+  return !std::isfinite(x);
+}
+
+/// T01: 17 rows, and C in every type, with and without gate and up.
+std::vector<GemmCase> containment_cases(const GemmKind& kind) {
+  std::vector<GemmCase> cases;
+  for (const int64_t k : kDepths) {
+    for (const int64_t pad : {int64_t{0}, int64_t{7}}) {
+      for (const bool silu_mul : {false, true}) {
+        GemmCase c = make_case(kind, 17, 21, k);
+        c.a_pad = pad;  // gaps are NaN
+        c.w_pad = pad;
+        c.problem.c = k % 2 ? DType::kBF16 : DType::kF32;
+        c.problem.epilogue.bias = k % 3 == 0;
+        if (silu_mul) c.problem.epilogue.activation = Activation::kSiluMul;
+        cases.push_back(c);
+      }
+    }
+  }
+  return cases;
+}
+
+TEST_P(GemmContainmentTest, RowOfActivations) {
+  if (kind().a == DType::kS8) GTEST_SKIP() << "s8 holds no NaN; the row scale is another test";
+  for (const GemmCase& c : containment_cases(kind())) {
+    for (const float value : kNonFinite) {
+      for (const int64_t row : {int64_t{0}, int64_t{3}, int64_t{16}}) {
+        // Dynamic quantization makes the row NaN whatever is not finite. Else an infinity may give
+        // an infinity of either sign or NaN, and behind a SiLU anything.
+        const bool exact_nan = std::isnan(value) || c.integer_sums();
+        expect_contained(
+            ctx(), c, [&](GemmData& d) { d.a.set_row(row, value); },
+            [&](int64_t i, int64_t) { return i == row; },
+            [&](double x) { return exact_nan ? is_nan(x) : c.gate_up() || is_not_finite(x); });
+      }
+    }
+  }
+}
+
+TEST_P(GemmContainmentTest, OneActivation) {
+  if (kind().a == DType::kS8) GTEST_SKIP() << "s8 holds no NaN";
+  for (const GemmCase& c : containment_cases(kind())) {
+    const int64_t last = c.problem.k - 1;  // in the K tail, next to the following row
+    expect_contained(
+        ctx(), c, [&](GemmData& d) { d.a.set(5, last, std::numeric_limits<double>::quiet_NaN()); },
+        [](int64_t i, int64_t) { return i == 5; }, is_nan);
+  }
+}
+
+TEST_P(GemmContainmentTest, RowScale) {
+  if (kind().a != DType::kS8) GTEST_SKIP() << "row scales are given with s8 activations only";
+  for (const GemmCase& c : containment_cases(kind())) {
+    expect_contained(
+        ctx(), c, [](GemmData& d) { d.a_scale.set(0, 3, std::nan("")); },
+        [](int64_t i, int64_t) { return i == 3; }, is_nan);
+  }
+}
+
+TEST_P(GemmContainmentTest, ColumnScale) {
+  if (std::strcmp(kind().op, "int8_gemm") != 0) GTEST_SKIP() << "bf16 weights have no scale";
+  for (const GemmCase& c : containment_cases(kind())) {
+    for (int part = 0; part < c.parts(); ++part) {
+      expect_contained(
+          ctx(), c, [part](GemmData& d) { d.w_scale[part].set(0, 18, std::nan("")); },
+          [](int64_t, int64_t j) { return j == 18; }, is_nan);
+    }
+  }
+}
+
+TEST_P(GemmContainmentTest, ColumnOfWeights) {
+  if (std::strcmp(kind().op, "bf16_gemm") != 0) GTEST_SKIP() << "s8 weights hold no NaN";
+  for (const GemmCase& c : containment_cases(kind())) {
+    for (const float value : kNonFinite) {
+      for (const int64_t col : {int64_t{0}, int64_t{15}, int64_t{20}}) {
+        expect_contained(
+            ctx(), c, [&](GemmData& d) { d.w[c.parts() - 1].set_row(col, value); },
+            [&](int64_t, int64_t j) { return j == col; },
+            [&](double x) { return std::isnan(value) ? is_nan(x) : is_not_finite(x); });
+      }
+    }
+  }
+}
+
+TEST_P(GemmContainmentTest, BiasAndResidual) {
+  for (GemmCase c : containment_cases(kind())) {
+    c.problem.epilogue.bias = true;
+    c.problem.epilogue.residual = true;
+    expect_contained(
+        ctx(), c, [&](GemmData& d) { d.bias.set(0, 20, std::nan("")); },
+        [](int64_t, int64_t j) { return j == 20; }, is_nan);
+    expect_contained(
+        ctx(), c, [&](GemmData& d) { d.residual.set(2, 20, std::nan("")); },
+        [](int64_t i, int64_t j) { return i == 2 && j == 20; }, is_nan);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, GemmContainmentTest, every_gemm(), gemm_test_name);
+
+}  // namespace
+}  // namespace quern::test

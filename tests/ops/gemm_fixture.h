@@ -1,0 +1,38 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <tuple>
+
+#include "tests/ops/gemm_case.h"
+#include "tests/support/isa_list.h"
+
+namespace quern::test {
+
+inline void PrintTo(const GemmKind& kind, std::ostream* out) {
+  *out << kind.name;
+}
+
+/// Base of what is said about every GEMM: one run per ISA level and kind. A level that cannot run
+/// here is skipped with its reason.
+class GemmTest : public ::testing::TestWithParam<std::tuple<TestIsa, GemmKind>> {
+ protected:
+  void SetUp() override {
+    if (!isa().skip_reason.empty()) GTEST_SKIP() << isa().skip_reason;
+  }
+  const TestIsa& isa() const { return std::get<0>(GetParam()); }
+  const GemmKind& kind() const { return std::get<1>(GetParam()); }
+  const Context& ctx() const { return shared_context(isa()); }
+};
+
+inline std::string gemm_test_name(const ::testing::TestParamInfo<GemmTest::ParamType>& info) {
+  return std::get<0>(info.param).name + "_" + std::get<1>(info.param).name;
+}
+
+inline auto every_gemm() {
+  return ::testing::Combine(::testing::ValuesIn(isas_to_test()), ::testing::ValuesIn(kGemmKinds));
+}
+
+}  // namespace quern::test

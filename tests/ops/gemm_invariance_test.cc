@@ -1,0 +1,215 @@
+// What may not change a bit of the result: threads, other rows, alignment, earlier calls, the state
+// of scratch memory, the host's MXCSR, the blocking.
+#include <xmmintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "tests/ops/gemm_fixture.h"
+#include "tests/ops/test_pools.h"
+
+namespace quern::test {
+namespace {
+
+using GemmInvarianceTest = GemmTest;
+
+/// The same plan of the same case in another context.
+std::vector<uint32_t> bits_in(const Context& ctx, const GemmCase& c) {
+  GemmData data(c);
+  Result<GemmOp> op = GemmOp::create(ctx, c);
+  EXPECT_TRUE(op.ok()) << op.status().message();
+  if (!op.ok()) return {};
+  const Status packed = op->pack(data);
+  EXPECT_TRUE(packed.ok()) << packed.message();
+  return output_bits(*op, c, data);
+}
+
+std::vector<GemmCase> varied_cases(const GemmKind& kind) {
+  std::vector<GemmCase> cases;
+  uint64_t variant = 100;
+  // Large enough that no op may think them too small for threads.
+  for (const char* shape : {"m:1/n:768/k:256", "m:3/n:1000/k:130", "m:16/n:333/k:300",
+                            "m:70/n:150/k:701", "m:33/n:1009/k:101", "m:5/n:3/k:40000"}) {
+    cases.push_back(make_case(kind, shape));
+    vary(cases.back(), ++variant);
+    cases.back().fill = Fill::kRandom;
+  }
+  return cases;
+}
+
+TEST_P(GemmInvarianceTest, AnyNumberOfThreadsInAnyOrder) {
+  for (const GemmCase& c : varied_cases(kind())) {
+    const std::vector<uint32_t> serial = bits_in(ctx(), c);
+    for (const int threads : {1, 2, 3, 4, 5, 7, 8, 11, 16, 64}) {
+      for (const auto order : {ScriptedPool::Order::kAscending, ScriptedPool::Order::kDescending,
+                               ScriptedPool::Order::kRandom}) {
+        ScriptedPool pool(threads, order);
+        EXPECT_EQ(bits_in(context_at(isa(), &pool), c), serial) << threads << " " << to_string(c);
+        EXPECT_LE(pool.max_phases(), 3) << "more than two barriers";
+      }
+    }
+  }
+}
+
+TEST_P(GemmInvarianceTest, RealThreads) {
+  const std::vector<GemmCase> cases = varied_cases(kind());
+  for (int threads = 1; threads <= 16; ++threads) {
+    auto pool = PersistentPool::create(threads);
+    ASSERT_TRUE(pool.ok()) << pool.status().message();
+    const Context threaded = context_at(isa(), pool->get());
+    for (const GemmCase& c : cases) {
+      EXPECT_EQ(bits_in(threaded, c), bits_in(ctx(), c)) << threads << " " << to_string(c);
+    }
+  }
+}
+
+TEST_P(GemmInvarianceTest, ARowDoesNotKnowTheOthers) {
+  for (int64_t m = 1; m <= 70; ++m) {
+    GemmCase c = make_case(kind(), m, 36, 70);
+    vary(c, static_cast<uint64_t>(m));
+    c.fill = Fill::kRandom;
+    c.residual_is_c = false;
+    GemmData data(c);
+    Result<GemmOp> op = GemmOp::create(ctx(), c);
+    ASSERT_TRUE(op.ok()) << op.status().message();
+    ASSERT_TRUE(op->pack(data).ok());
+    const std::vector<uint32_t> batch = output_bits(*op, c, data);
+    data.c.set_all(0);
+    for (int64_t i = 0; i < m; ++i) {
+      ASSERT_TRUE(op->run(row_block(args_of(c, data), i, 1)).ok());
+    }
+    EXPECT_EQ(element_bits(data.c.view()), batch) << to_string(c);
+  }
+}
+
+// bug_log B19, B03, B05: one plan, M changing from call to call, answers as if each were the first.
+TEST_P(GemmInvarianceTest, OnePlanWithChangingM) {
+  for (const char* shape : {"m:70/n:4/k:20", "m:70/n:33/k:65", "m:70/n:80/k:127"}) {
+    GemmCase c = make_case(kind(), shape);
+    GemmData data(c);
+    Result<GemmOp> op = GemmOp::create(ctx(), c);
+    ASSERT_TRUE(op.ok()) << op.status().message();
+    ASSERT_TRUE(op->pack(data).ok());
+    const std::vector<uint32_t> all = output_bits(*op, c, data);
+    std::vector<int64_t> counts = {7, 64, 3, 1};
+    for (int64_t m = 1; m <= 70; ++m) counts.push_back(m);
+    for (const int64_t m : counts) {
+      data.c.set_all(-1);
+      ASSERT_TRUE(op->run(row_block(args_of(c, data), 0, m)).ok()) << m;
+      const std::vector<uint32_t> got = element_bits(data.c.view());
+      const auto end = got.begin() + m * c.problem.n;
+      EXPECT_TRUE(std::equal(got.begin(), end, all.begin())) << "m " << m << " " << to_string(c);
+      const uint32_t untouched = data.c.bits(69, 0);
+      EXPECT_TRUE(m == 70 ||
+                  std::all_of(end, got.end(), [&](uint32_t b) { return b == untouched; }))
+          << "wrote below row " << m;
+    }
+  }
+}
+
+TEST_P(GemmInvarianceTest, AnyAlignment) {
+  for (GemmCase c : varied_cases(kind())) {
+    c.flush = Flush::kStart;
+    c.offset = 0;
+    const std::vector<uint32_t> aligned = bits_in(ctx(), c);
+    for (size_t offset = 1; offset < 64; offset += 1) {
+      c.offset = offset;
+      EXPECT_EQ(bits_in(ctx(), c), aligned) << to_string(c);
+    }
+    c.flush = Flush::kEnd;
+    c.offset = 0;
+    EXPECT_EQ(bits_in(ctx(), c), aligned) << to_string(c);
+  }
+}
+
+// bug_log B15, B14: results do not depend on what scratch memory held.
+TEST_P(GemmInvarianceTest, AnyScratchContents) {
+  for (uint64_t variant = 0; variant < 200; ++variant) {
+    GemmCase c = random_case(kind().op, variant);
+    c.problem.activations = kind().activations;
+    c.problem.a = kind().a;
+    c.residual_is_c = false;
+    GemmData data(c);
+    Result<GemmOp> op = GemmOp::create(ctx(), c);
+    ASSERT_TRUE(op.ok()) << op.status().message();
+    ASSERT_TRUE(op->pack(data).ok());
+    const std::vector<uint32_t> first = output_bits(*op, c, data, 0x00);
+    for (const unsigned char poison : std::initializer_list<unsigned char>{0x5A, 0xA5, 0xFF}) {
+      EXPECT_EQ(output_bits(*op, c, data, poison), first) << to_string(c);
+    }
+  }
+}
+
+TEST_P(GemmInvarianceTest, HostMxcsrIsNeitherUsedNorChanged) {
+  constexpr unsigned kDaz = 0x0040, kFtz = 0x8000, kDefault = 0x1F80, kDownwards = 0x2000;
+  auto pool = PersistentPool::create(2);
+  ASSERT_TRUE(pool.ok());
+  const Context threaded = context_at(isa(), pool->get());
+  for (const Context* context : {&ctx(), &threaded}) {
+    for (GemmCase c : varied_cases(kind())) {
+      c.fill = Fill::kExtreme;
+      c.residual_is_c = false;
+      GemmData data(c);
+      Result<GemmOp> op = GemmOp::create(*context, c);
+      ASSERT_TRUE(op.ok()) << op.status().message();
+      ASSERT_TRUE(op->pack(data).ok());
+      const std::vector<uint32_t> expected = output_bits(*op, c, data);
+      std::vector<std::byte> scratch(op->scratch_bytes(c.problem.m));
+      for (const unsigned mode : {0u, kDaz, kFtz, kDaz | kFtz, kDownwards}) {
+        data.c.set_all(0);
+        const unsigned before = kDefault | mode;
+        _mm_setcsr(before);
+        const Status status = op->run(args_of(c, data), scratch);
+        const unsigned after = _mm_getcsr();
+        _mm_setcsr(kDefault);
+        ASSERT_TRUE(status.ok()) << status.message();
+        EXPECT_EQ(after, before);
+        EXPECT_EQ(element_bits(data.c.view()), expected) << mode << " " << to_string(c);
+      }
+    }
+  }
+}
+
+/// Answers every question with one blocking.
+class OneBlocking final : public TuningSource {
+ public:
+  explicit OneBlocking(const GemmBlocking& blocking) : blocking_(blocking) {}
+  bool lookup(const Problem&, GemmBlocking* out) const noexcept override {
+    *out = blocking_;
+    return true;
+  }
+  const char* name() const noexcept override { return "one blocking"; }
+
+ private:
+  GemmBlocking blocking_;
+};
+
+TEST_P(GemmInvarianceTest, AnyBlocking) {
+  Rng rng(5);
+  std::vector<GemmCase> cases = varied_cases(kind());
+  cases.push_back(make_case(kind(), "m:13/n:70/k:1500"));
+  std::vector<std::vector<uint32_t>> expected;
+  for (const GemmCase& c : cases) expected.push_back(bits_in(ctx(), c));
+  for (int i = 0; i < 40; ++i) {
+    GemmBlocking b;
+    b.mr = static_cast<int32_t>(rng.in(1, 8));
+    b.nr = static_cast<int32_t>(rng.pick(std::initializer_list<int>{1, 2, 3, 4}));
+    b.mc = rng.in(1, 12) * b.mr;
+    b.nc = rng.in(1, 4) * 16 * b.nr;
+    b.kc = 64 * rng.in(0, 8);
+    b.prefetch_bytes = static_cast<int32_t>(64 * rng.in(0, 32));
+    const OneBlocking tuning(b);
+    const Context tuned = context_at(isa(), nullptr, &tuning);
+    for (size_t at = 0; at < cases.size(); ++at) {
+      EXPECT_EQ(bits_in(tuned, cases[at]), expected[at])
+          << "mr " << b.mr << " nr " << b.nr << " mc " << b.mc << " nc " << b.nc << " kc " << b.kc
+          << " " << to_string(cases[at]);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, GemmInvarianceTest, every_gemm(), gemm_test_name);
+
+}  // namespace
+}  // namespace quern::test
