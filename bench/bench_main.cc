@@ -73,12 +73,13 @@ bool has_flag(const Options& options, const std::string& prefix) {
   return false;
 }
 
-/// Hands Google Benchmark its switches. Throws UsageError for one it does not know.
-void initialize_benchmark(const Options& options) {
-  std::vector<std::string> words = {"quern-bench"};
-  words.insert(words.end(), options.benchmark_flags.begin(), options.benchmark_flags.end());
+/// Hands Google Benchmark its switches. Throws UsageError for one it does not know. `words` must
+/// live as long as benchmarks run: the name of the program is kept by pointer.
+void initialize_benchmark(const Options& options, std::vector<std::string>* words) {
+  *words = {"quern-bench"};
+  words->insert(words->end(), options.benchmark_flags.begin(), options.benchmark_flags.end());
   std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
+  for (std::string& word : *words) argv.push_back(word.data());
   int argc = static_cast<int>(argv.size());
   benchmark::Initialize(&argc, argv.data());
   if (argc > 1) throw UsageError(std::string("unknown switch ") + argv[1]);
@@ -114,7 +115,8 @@ int run(const Options& options) {
     return 0;
   }
   if (!options.json_path.empty()) write_json(options.json_path, session.report());  // fail early
-  initialize_benchmark(options);
+  std::vector<std::string> words;
+  initialize_benchmark(options, &words);
   for (const Problem& p : problems) {
     benchmark::RegisterBenchmark(to_string(p).c_str(), run_row, &session, p)
         ->Iterations(1)

@@ -62,7 +62,7 @@ class Bf16Case final : public OpCase {
   }
 
   std::span<const std::byte> output() const override { return c_.buffer.bytes(); }
-  std::string kernel() const override { return kernel_name(plan_.explain(), "bf16_gemm"); }
+  std::string kernel() const override { return kernel_name(plan_.explain(), problem_.m); }
   int64_t copies() const override { return weights_.size(); }
 
   Work work() const override {

@@ -75,7 +75,7 @@ class Int8Case final : public OpCase {
   }
 
   std::span<const std::byte> output() const override { return c_.buffer.bytes(); }
-  std::string kernel() const override { return kernel_name(plan_.explain(), "int8_gemm"); }
+  std::string kernel() const override { return kernel_name(plan_.explain(), problem_.m); }
   int64_t copies() const override { return weights_.size(); }
 
   Work work() const override {

@@ -53,7 +53,7 @@ class QuantizeCase final : public OpCase {
   }
 
   std::span<const std::byte> output() const override { return q_.buffer.bytes(); }
-  std::string kernel() const override { return kernel_name(plan_.explain(), "quantize_rows"); }
+  std::string kernel() const override { return kernel_name(plan_.explain(), problem_.m); }
   int64_t copies() const override { return inputs_.size(); }
 
   Work work() const override {

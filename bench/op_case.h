@@ -64,7 +64,8 @@ std::unique_ptr<OpCase> make_bf16_case(const Problem& problem, const Context& ct
 std::unique_ptr<OpCase> make_quantize_case(const Problem& problem, const Context& ctx,
                                            QuantizeCall call = nullptr);
 
-/// The kernel's name out of what explain() says; the first line where there is no such name.
-std::string kernel_name(const std::string& explanation, const std::string& op);
+/// The name of the kernel that runs `m` rows, out of what explain() says: of the kernels listed the
+/// one whose block the line for `m` names, else the last one.
+std::string kernel_name(const std::string& explanation, int64_t m);
 
 }  // namespace quern::bench

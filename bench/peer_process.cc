@@ -70,7 +70,6 @@ PeerProcess::~PeerProcess() {
 }
 
 bool PeerProcess::start() {
-  if (starts_left_ == 0) return false;
   --starts_left_;
   int in[2], out[2];
   if (pipe2(in, O_CLOEXEC) != 0) throw std::runtime_error("pipe: no file descriptors left");
@@ -121,6 +120,20 @@ void PeerProcess::lose(const std::string& why) {
   to_child_ = from_child_ = -1;
 }
 
+void PeerProcess::lose_closed() {
+  // A closed pipe means that it has exited or is about to; one that does neither is killed.
+  for (int i = 0; i < 200; ++i) {
+    int status = 0;
+    if (waitpid(pid_, &status, WNOHANG) == pid_) {
+      pid_ = -1;
+      lose(describe_exit(status));
+      return;
+    }
+    usleep(5000);
+  }
+  lose("peer process closed its pipe");
+}
+
 std::string PeerProcess::read_line() {
   const double deadline = microseconds_now() + 1e6 * command_.timeout_seconds;
   while (true) {
@@ -140,11 +153,7 @@ std::string PeerProcess::read_line() {
     const ssize_t got = read(from_child_, chunk, sizeof chunk);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
-      // The pipe is closed: it has exited, or is about to.
-      int status = 0;
-      const pid_t reaped = waitpid(pid_, &status, 0);
-      pid_ = -1;
-      lose(reaped > 0 ? describe_exit(status) : "peer process is gone");
+      lose_closed();
       return "";
     }
     buffered_.append(chunk, static_cast<size_t>(got));
@@ -155,22 +164,17 @@ std::string PeerProcess::ask(const std::string& line) {
   if (pid_ <= 0) return "";
   kill(pid_, SIGCONT);
   const std::string message = line + "\n";
-  // Shorter than a pipe's buffer: one write takes it all or the child is gone.
-  const ssize_t written = write(to_child_, message.data(), message.size());
-  const std::string answer = written < 0 ? read_line() : read_line();
+  // Shorter than a pipe's buffer: one write takes it all or fails because the child is gone,
+  // and read_line() then finds out how.
+  (void)!write(to_child_, message.data(), message.size());
+  const std::string answer = read_line();
   stop();
   return pid_ > 0 ? answer : "";
 }
 
 bool PeerProcess::setup(const Problem& problem) {
   kernel_.clear();
-  if (pid_ <= 0) {
-    const std::string before = note_;
-    if (!start()) {
-      if (starts_left_ == 0) note_ = before + ", given up";
-      return false;
-    }
-  }
+  if (pid_ <= 0 && (starts_left_ == 0 || !start())) return false;  // note_ says why it is gone
   note_.clear();
   const std::string answer = ask("setup " + to_string(problem));
   if (answer.empty()) return false;

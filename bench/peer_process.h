@@ -48,6 +48,7 @@ class PeerProcess final : public Peer {
   std::string ask(const std::string& line);
   std::string read_line();
   void lose(const std::string& why);
+  void lose_closed();
 
   Command command_;
   cpu_set_t cpus_;  ///< of the process before anything was pinned

@@ -1,0 +1,116 @@
+// The program itself: exit codes, and what goes where.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "bench/context_set.h"
+#include "quern/problem.h"
+
+namespace quern::bench {
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+std::string read_file(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+Outcome run(const std::string& arguments, const std::string& environment = "") {
+  const std::string base = testing::TempDir() + "/quern_bench_" + std::to_string(getpid());
+  const std::string line = environment + " '" QUERN_BENCH_BINARY "' " + arguments + " >" + base +
+                           ".out 2>" + base + ".err </dev/null";
+  const int status = std::system(line.c_str());
+  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(base + ".out"),
+                  read_file(base + ".err")};
+  std::remove((base + ".out").c_str());
+  std::remove((base + ".err").c_str());
+  return outcome;
+}
+
+bool kernels_can_run() {
+  return ContextSet().plain().isa() != IsaLevel::kNone;
+}
+
+TEST(Binary, UnknownSwitchesExitTwo) {
+  for (const char* arguments :
+       {"--nonsense", "--benchmark_nonsense=1 --peer none --m 1 --shapes 1x1", "--m one",
+        "not_a_problem", "int8_gemm/m:1/x:2", "--quick --m 1", "--shapes no_such_file"}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.err;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    EXPECT_NE(outcome.err, "") << arguments;
+  }
+}
+
+TEST(Binary, WrongEnvironmentExitsTwo) {
+  const Outcome outcome = run("--list --peer none", "QUERN_MAX_ISA=avx1024");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("QUERN_MAX_ISA"), std::string::npos) << outcome.err;
+}
+
+TEST(Binary, HelpAndListExitZero) {
+  EXPECT_EQ(run("--help").code, 0);
+  const Outcome list = run("--list --ops int8_gemm --shapes 64x32 --m 1,64 --threads 1");
+  EXPECT_EQ(list.code, 0) << list.err;
+  std::istringstream lines(list.out);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    EXPECT_TRUE(parse_problem(line).ok()) << line;
+  }
+  EXPECT_EQ(count, 2);
+}
+
+TEST(Binary, WhereNoKernelMayRunItSaysSoAndExitsOne) {
+  const Outcome outcome =
+      run("--peer none --min-time 0.001 int8_gemm/m:1/n:16/k:16/thr:1", "QUERN_MAX_ISA=none");
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_NE(outcome.out.find("ERROR: "), std::string::npos) << outcome.out;
+}
+
+TEST(Binary, JsonFilesHoldOnlyJson) {
+  if (!kernels_can_run()) GTEST_SKIP() << "no kernel can run on this machine";
+  const std::string path = testing::TempDir() + "/quern_bench_json_" + std::to_string(getpid());
+  const Outcome outcome = run("--verify --min-time 0.001 --threads 1 --json " + path +
+                              " int8_gemm/m:2/n:64/k:64 bf16_gemm/m:2/n:64/k:64");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(read_file(path));
+  std::remove(path.c_str());
+  ASSERT_EQ(json["rows"].size(), 2u);
+  EXPECT_EQ(json["rows"][0]["verified"], "yes");
+  EXPECT_GT(json["rows"][0]["us"].get<double>(), 0);
+  EXPECT_NE(outcome.out.find("| problem"), std::string::npos) << outcome.out;
+}
+
+TEST(Binary, GoogleBenchmarkFlagsWork) {
+  if (!kernels_can_run()) GTEST_SKIP() << "no kernel can run on this machine";
+  const Outcome outcome =
+      run("--peer none --min-time 0.001 --benchmark_format=json --benchmark_filter=bf16 "
+          "int8_gemm/m:2/n:64/k:64/thr:1 bf16_gemm/m:2/n:64/k:64/thr:1");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);  // stdout holds JSON and nothing else
+  ASSERT_EQ(json["benchmarks"].size(), 1u);
+  EXPECT_EQ(std::string(json["benchmarks"][0]["name"]).rfind("bf16_gemm/m:2/n:64/k:64/", 0), 0u);
+  EXPECT_TRUE(parse_problem(std::string(json["benchmarks"][0]["name"])).ok());
+}
+
+TEST(Binary, AJsonPathThatCannotBeWrittenFailsBeforeMeasuring) {
+  const Outcome outcome = run("--peer none --json /no/such/directory/x int8_gemm/m:1/n:1/k:1");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("/no/such/directory/x"), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace quern::bench

@@ -1,0 +1,263 @@
+#include "bench/measure.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+#include "bench/op_case.h"
+#include "bench/table.h"
+
+namespace quern::bench {
+namespace {
+
+MeasureOptions short_options(bool verify) {
+  MeasureOptions options;
+  options.verify = verify;
+  options.budget = {0.001, 3, 0};
+  options.tries = 1;
+  return options;
+}
+
+Problem problem(const char* text) {
+  return *parse_problem(text);
+}
+
+/// An op that needs no machine code: its result is a counter of nothing.
+class FakeCase : public OpCase {
+ public:
+  Status run(int64_t call) override {
+    ++calls;
+    if (call >= fail_from) return Status(StatusCode::kInternal, "it broke");
+    if (call >= drift_from) output_[0] = std::byte{1};
+    return {};
+  }
+  CheckResult check() const override { return {check_ok, 4, 8, "C[0, 0] = 1, reference 2"}; }
+  std::span<const std::byte> output() const override { return output_; }
+  Work work() const override { return {1000, 100, Peak::kInt8, false}; }
+  std::string kernel() const override { return "fake.kernel"; }
+  int64_t copies() const override { return 1; }
+
+  int calls = 0;
+  int64_t fail_from = 1 << 30;
+  int64_t drift_from = 1 << 30;
+  bool check_ok = true;
+
+ private:
+  std::array<std::byte, 4> output_{};
+};
+
+/// Counts and can die at a given block.
+class FakePeer : public Peer {
+ public:
+  std::string name() const override { return "fake"; }
+  bool setup(const Problem&) override { return has_it; }
+  std::optional<Stats> block(const BlockBudget&) override {
+    if (++blocks > dies_after) return std::nullopt;
+    return Stats{1000, 1, 10};
+  }
+  std::string kernel() const override { return "peer.kernel"; }
+  std::string note() const override { return has_it ? "peer process died" : "no counterpart"; }
+  pid_t pid() const override { return 0; }
+
+  bool has_it = true;
+  int blocks = 0;
+  int dies_after = 1 << 30;
+};
+
+Row measure_fake(const MeasureOptions& options, Peer* peer, void (*change)(FakeCase*)) {
+  ContextSet contexts;
+  Measurer measurer(options, &contexts, peer, "none asked for",
+                    [&](const Problem&, const Context&) {
+                      auto fake = std::make_unique<FakeCase>();
+                      change(fake.get());
+                      return fake;
+                    });
+  return measurer.measure(problem("int8_gemm/m:1/n:16/k:16/thr:1"));
+}
+
+TEST(Measure, AlternatesAtLeastFiveTimesAndReportsMedians) {
+  FakePeer peer;
+  const Row row = measure_fake(short_options(true), &peer, [](FakeCase*) {});
+  EXPECT_EQ(row.error, "");
+  EXPECT_EQ(row.verified, Verified::kYes);
+  EXPECT_EQ(row.checked, "4 of 8 elements");
+  EXPECT_EQ(row.kernel, "fake.kernel");
+  EXPECT_GE(row.alternations, 5);
+  EXPECT_EQ(peer.blocks, row.alternations);
+  EXPECT_GT(row.us.median, 0);
+  EXPECT_GE(row.us.count, 15);
+  EXPECT_EQ(row.peer.us.median, 1000);
+  EXPECT_GT(row.peer.ratio, 1);
+  EXPECT_EQ(row.peer.kernel, "peer.kernel");
+}
+
+TEST(Measure, AWrongResultIsNeverTimed) {
+  FakePeer peer;
+  const Row row =
+      measure_fake(short_options(true), &peer, [](FakeCase* c) { c->check_ok = false; });
+  EXPECT_EQ(row.verified, Verified::kFailed);
+  EXPECT_EQ(row.error, "wrong result: C[0, 0] = 1, reference 2");
+  EXPECT_EQ(row.us.count, 0);
+  EXPECT_EQ(peer.blocks, 0);
+}
+
+TEST(Measure, WithoutVerifyTheTableSaysSo) {
+  const Row row = measure_fake(short_options(false), nullptr, [](FakeCase*) {});
+  EXPECT_EQ(row.verified, Verified::kNotAsked);
+  EXPECT_EQ(row.peer.note, "none asked for");
+}
+
+TEST(Measure, ATimedCallWithOtherBitsIsFound) {
+  const Row row =
+      measure_fake(short_options(true), nullptr, [](FakeCase* c) { c->drift_from = 10; });
+  EXPECT_EQ(row.verified, Verified::kFailed);
+  EXPECT_NE(row.error.find("another result"), std::string::npos) << row.error;
+  EXPECT_EQ(row.us.count, 0);
+}
+
+TEST(Measure, AFailingCallIsAnError) {
+  const Row row =
+      measure_fake(short_options(false), nullptr, [](FakeCase* c) { c->fail_from = 5; });
+  EXPECT_NE(row.error.find("it broke"), std::string::npos);
+  EXPECT_EQ(row.us.count, 0);
+}
+
+TEST(Measure, APeerThatDiesLeavesOurNumbers) {
+  FakePeer peer;
+  peer.dies_after = 2;
+  const Row row = measure_fake(short_options(true), &peer, [](FakeCase*) {});
+  EXPECT_EQ(row.error, "");
+  EXPECT_GT(row.us.median, 0);
+  EXPECT_EQ(row.peer.us.count, 0);
+  EXPECT_EQ(row.peer.note, "peer process died");
+  EXPECT_EQ(peer.blocks, 3);  // it is not asked again
+}
+
+TEST(Measure, APeerWithoutTheProblemSaysWhy) {
+  FakePeer peer;
+  peer.has_it = false;
+  const Row row = measure_fake(short_options(true), &peer, [](FakeCase*) {});
+  EXPECT_EQ(row.error, "");
+  EXPECT_EQ(row.peer.note, "no counterpart");
+  EXPECT_EQ(peer.blocks, 0);
+}
+
+TEST(Measure, ARefusedProblemIsARowWithTheReason) {
+  ContextSet contexts;
+  Measurer measurer(short_options(true), &contexts, nullptr, "none asked for");
+  Problem unknown = problem("int8_gemm/m:1/n:16/k:16/thr:1");
+  unknown.op = "int4_gemm";
+  EXPECT_NE(measurer.measure(unknown).error.find("int4_gemm"), std::string::npos);
+}
+
+// ---- the real ops, right and wrong
+// -----------------------------------------------------------------
+
+/// Adds one unit in the last place to the last element of C.
+void spoil(const MutableMatrixView& c) {
+  const int64_t at = (c.rows - 1) * c.row_stride + c.cols - 1;
+  if (c.dtype == DType::kF32) {
+    uint32_t* bits = static_cast<uint32_t*>(c.data) + at;
+    ++*bits;
+  } else {
+    uint16_t* bits = static_cast<uint16_t*>(c.data) + at;
+    ++*bits;
+  }
+}
+
+class RealOps : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (contexts_.plain().isa() == IsaLevel::kNone) {
+      GTEST_SKIP() << "no kernel can run at level " << to_string(contexts_.plain().isa());
+    }
+  }
+  Row measure(const char* text, const CaseFactory& factory = make_case) {
+    Measurer measurer(short_options(true), &contexts_, nullptr, "none asked for", factory);
+    return measurer.measure(problem(text));
+  }
+  ContextSet contexts_;
+};
+
+TEST_F(RealOps, RightResultsPass) {
+  for (const char* text :
+       {"int8_gemm/m:3/n:33/k:65/thr:2", "int8_gemm/m:3/n:33/k:65/c:f32/epi:bias+residual/thr:1",
+        "int8_gemm/m:3/n:33/k:65/epi:bias+silu_mul+residual/thr:2",
+        "int8_gemm/m:2/n:17/k:40/a:s8/act:s8/thr:1", "int8_gemm/m:5/n:18/k:66/act:bf16/thr:1",
+        "int8_gemm/m:5/n:18/k:66/a:f32/thr:1", "bf16_gemm/m:7/n:40/k:129/thr:2",
+        "bf16_gemm/m:7/n:40/k:129/c:f32/epi:bias+silu_mul/thr:1",
+        "bf16_gemm/m:300/n:300/k:300/thr:2", "quantize_rows/m:5/k:129/thr:2",
+        "quantize_rows/m:5/k:129/g:32/a:f32/thr:1"}) {
+    const Row row = measure(text);
+    EXPECT_EQ(row.error, "") << text;
+    EXPECT_EQ(row.verified, Verified::kYes) << text;
+    EXPECT_NE(row.kernel.find(".avx512."), std::string::npos) << text << ": " << row.kernel;
+  }
+}
+
+TEST_F(RealOps, OneUnitInTheLastPlaceIsCaughtInInt8) {
+  const Row row = measure("int8_gemm/m:3/n:33/k:65/thr:1", [](const Problem& p, const Context& c) {
+    return make_int8_case(p, c,
+                          [](const Int8Gemm& op, const Int8GemmArgs& args, Span<std::byte> s) {
+                            const Status status = op.run(args, s);
+                            spoil(args.c);
+                            return status;
+                          });
+  });
+  EXPECT_EQ(row.verified, Verified::kFailed);
+  EXPECT_NE(row.error.find("C[2, 32]"), std::string::npos) << row.error;
+  EXPECT_EQ(rows_table({row}, {}, "").find(" us |") != std::string::npos, true);
+  EXPECT_EQ(row.us.count, 0);
+}
+
+TEST_F(RealOps, AForgottenColumnIsCaughtInBf16) {
+  const Row row = measure("bf16_gemm/m:3/n:33/k:65/thr:1", [](const Problem& p, const Context& c) {
+    return make_bf16_case(p, c,
+                          [](const Bf16Gemm& op, const Bf16GemmArgs& args, Span<std::byte> s) {
+                            const Status status = op.run(args, s);
+                            static_cast<bfloat16*>(args.c.data)[32] = bfloat16{};
+                            return status;
+                          });
+  });
+  EXPECT_EQ(row.verified, Verified::kFailed);
+  EXPECT_NE(row.error.find("C[0, 32]"), std::string::npos) << row.error;
+}
+
+TEST_F(RealOps, AWrongScaleIsCaughtInQuantizeRows) {
+  const Row row = measure("quantize_rows/m:3/k:65/thr:1", [](const Problem& p, const Context& c) {
+    return make_quantize_case(p, c, [](const QuantizeRows& op, const QuantizeRowsArgs& args) {
+      const Status status = op.run(args);
+      static_cast<float*>(args.scale.data)[2] *= 2;
+      return status;
+    });
+  });
+  EXPECT_EQ(row.verified, Verified::kFailed);
+  EXPECT_NE(row.error.find("scale[2]"), std::string::npos) << row.error;
+}
+
+TEST_F(RealOps, ColdRowsRotateBeyondTheCaches) {
+  const Row row = measure("int8_gemm/m:1/n:1024/k:4096/thr:1/cold:1");
+  EXPECT_EQ(row.error, "");
+  EXPECT_GT(static_cast<double>(row.copies) * row.work.bytes, 320e6);
+  EXPECT_TRUE(row.work.from_memory);
+  EXPECT_EQ(measure("int8_gemm/m:1/n:1024/k:4096/thr:1").copies, 1);
+}
+
+TEST(KernelName, IsTheOneOfTheRowCount) {
+  const std::string text =
+      "int8_gemm/n:64/k:64\n"
+      "  avx512: chosen\n"
+      "  kernel quantize_rows.avx512.x\n"
+      "  kernel int8_gemm.avx512.y.mr6.nr4.pf1024.epi=none and its tails\n"
+      "  kernel int8_gemm.avx512.y.mr6.nr4.pf0.epi=none and its tails\n"
+      "  m 1..16: mr 6, nr 4, mc 8, kc all, prefetch 1024 (compiled-in defaults)\n"
+      "  m 17..: mr 6, nr 4, mc 8, kc all, prefetch 0 (compiled-in defaults)\n";
+  EXPECT_EQ(kernel_name(text, 16), "int8_gemm.avx512.y.mr6.nr4.pf1024.epi=none");
+  EXPECT_EQ(kernel_name(text, 17), "int8_gemm.avx512.y.mr6.nr4.pf0.epi=none");
+  EXPECT_EQ(kernel_name("a\n  kernel quantize_rows.avx512.x\n", 3), "quantize_rows.avx512.x");
+  EXPECT_EQ(kernel_name("nothing to see\nhere", 3), "nothing to see");
+}
+
+}  // namespace
+}  // namespace quern::bench
