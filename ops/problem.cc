@@ -254,14 +254,7 @@ void write_problem(const Problem& p, TextWriter* out) noexcept {
 }
 
 std::string to_string(const Problem& problem) {
-  std::string text(256, '\0');
-  for (;;) {
-    TextWriter out(text.data(), text.size());
-    write_problem(problem, &out);
-    const bool complete = !out.truncated();
-    text.resize(out.needed());
-    if (complete) return text;
-  }
+  return to_text([&problem](TextWriter* out) { write_problem(problem, out); });
 }
 
 Result<Problem> parse_problem(std::string_view text) {

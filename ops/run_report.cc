@@ -1,5 +1,8 @@
 #include "ops/run_report.h"
 
+#include "ops/status_text.h"
+#include "ops/text_writer.h"
+
 namespace quern::inline v0 {
 namespace {
 
@@ -35,10 +38,13 @@ Status RunReport::failed(const Status& status) const noexcept {
   if (!ctx_.verbose.on(kVerboseError)) return status;
   Problem problem = problem_;
   problem.m = m_;
+  char buffer[512];
+  TextWriter message(buffer, sizeof buffer);
+  write_message(status, &message);
   ctx_.verbose.write({.event = kVerboseError,
                       .problem = &problem,
                       .threads = ctx_.pool->size(),
-                      .detail = status.text()});
+                      .detail = {message.data(), message.size()}});
   return status;
 }
 

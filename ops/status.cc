@@ -2,6 +2,9 @@
 
 #include <string>
 
+#include "ops/status_text.h"
+#include "ops/text_writer.h"
+
 namespace quern::inline v0 {
 
 const char* to_string(StatusCode code) noexcept {
@@ -24,23 +27,27 @@ const char* to_string(StatusCode code) noexcept {
   return "unknown status";
 }
 
-std::string Status::message() const {
-  std::string out = to_string(code_);
-  if (text_ == nullptr || *text_ == '\0') return out;
-  out += ": ";
-  for (const char* p = text_; *p != '\0'; ++p) {
+void write_message(const Status& status, TextWriter* out) noexcept {
+  out->text(to_string(status.code()));
+  const char* p = status.text();
+  if (p == nullptr || *p == '\0') return;
+  out->text(": ");
+  for (; *p != '\0'; ++p) {
     const bool is_field = p[0] == '{' && p[1] != '\0' && p[2] == '}';
     if (is_field && (p[1] == '0' || p[1] == '1')) {
-      out += std::to_string(values_[p[1] - '0']);
+      out->number(status.value(p[1] - '0'));
       p += 2;
     } else if (is_field && p[1] == 's') {
-      out += subject_ == nullptr ? "" : subject_;
+      if (status.subject() != nullptr) out->text(status.subject());
       p += 2;
     } else {
-      out += *p;
+      out->text({p, 1});
     }
   }
-  return out;
+}
+
+std::string Status::message() const {
+  return to_text([this](TextWriter* out) { write_message(*this, out); });
 }
 
 }  // namespace quern::inline v0

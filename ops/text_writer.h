@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 namespace quern::inline v0 {
@@ -37,5 +38,18 @@ class TextWriter {
   size_t capacity_;
   size_t needed_ = 0;
 };
+
+/// What `write(TextWriter*)` writes, as a string of the right size.
+template <typename Write>
+std::string to_text(Write write) {
+  std::string text(256, '\0');
+  for (;;) {
+    TextWriter out(text.data(), text.size());
+    write(&out);
+    const bool complete = !out.truncated();
+    text.resize(out.needed());
+    if (complete) return text;
+  }
+}
 
 }  // namespace quern::inline v0

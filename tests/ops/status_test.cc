@@ -7,7 +7,10 @@
 #include <string>
 #include <type_traits>
 
+#include "ops/status_text.h"
+#include "ops/text_writer.h"
 #include "quern/isa.h"
+#include "tests/ops/allocation_counter.h"
 
 namespace quern {
 namespace {
@@ -47,6 +50,22 @@ TEST(Status, OtherBracesStay) {
   EXPECT_EQ(s.message(), "internal error: {2} {} {0 {x} {");
   EXPECT_EQ(Status(StatusCode::kInternal, "{").message(), "internal error: {");
   EXPECT_EQ(Status(StatusCode::kInternal, "{0").message(), "internal error: {0");
+}
+
+TEST(Status, MessageCanBeWrittenWithoutAllocation) {
+  const Status s(StatusCode::kTooLarge, "{s} ({0}) is above {1}", 5, 4, "desc.k");
+  const int64_t before = test::allocations();
+  char buffer[64];
+  TextWriter out(buffer, sizeof buffer);
+  write_message(s, &out);
+  EXPECT_EQ(test::allocations(), before);
+  EXPECT_EQ(std::string(out.data(), out.size()), "too large: desc.k (5) is above 4");
+  EXPECT_EQ(s.message(), "too large: desc.k (5) is above 4");
+}
+
+TEST(Status, LongTextsComeWhole) {
+  static const std::string text(1000, 'x');
+  EXPECT_EQ(Status(StatusCode::kInternal, text.c_str()).message(), "internal error: " + text);
 }
 
 TEST(Status, EmptyAndNullTextGiveTheCode) {

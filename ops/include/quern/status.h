@@ -35,6 +35,7 @@ class [[nodiscard]] Status {
   constexpr bool ok() const noexcept { return code_ == StatusCode::kOk; }
   constexpr StatusCode code() const noexcept { return code_; }
   constexpr const char* text() const noexcept { return text_; }
+  constexpr const char* subject() const noexcept { return subject_; }
   constexpr int64_t value(int i) const noexcept { return values_[i]; }
 
   /// "invalid argument: a.cols (4095) must equal desc.k (4096)". Allocates.
