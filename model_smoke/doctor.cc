@@ -9,6 +9,7 @@
 #include "model_smoke/safetensors_writer.h"
 #include "quern/bf16_gemm.h"
 #include "quern/context.h"
+#include "quern/tuning.h"
 #include "quern/version.h"
 
 namespace quern::smoke {

@@ -20,16 +20,20 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
   command->add_option("--ids", o.ids, "Token ids instead of a text: 1,2,3")
       ->delimiter(',')
       ->each([&o](const std::string&) { o.has_ids = true; });
-  command->add_option("-n", o.max_new_tokens, "At most this many new tokens", true)
+  command->add_option("-n", o.max_new_tokens, "At most this many new tokens")
+      ->capture_default_str()
       ->check(CLI::Range(1, 1 << 24));
   command->add_flag("--raw", o.raw, "The prompt goes in as it is, without a chat template");
-  command->add_option("--temp", o.temperature, "Temperature; 0 takes the likeliest", true)
+  command->add_option("--temp", o.temperature, "Temperature; 0 takes the likeliest")
+      ->capture_default_str()
       ->check(CLI::Range(0.0, 100.0));
-  command->add_option("--top-k", o.top_k, "Only the K likeliest; 0: all", true)
+  command->add_option("--top-k", o.top_k, "Only the K likeliest; 0: all")
+      ->capture_default_str()
       ->check(CLI::Range(0, 1 << 30));
-  command->add_option("--top-p", o.top_p, "Only the fewest that reach P together", true)
+  command->add_option("--top-p", o.top_p, "Only the fewest that reach P together")
+      ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--seed", o.seed, "Of the random choice", true);
+  command->add_option("--seed", o.seed, "Of the random choice")->capture_default_str();
 }
 
 void add_verify(CLI::App& app, VerifyOptions& o) {

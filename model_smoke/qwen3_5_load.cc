@@ -38,8 +38,7 @@ class Qwen3_5::Builder {
   /// Embedding, final norm and lm_head, which may be the embedding again.
   void load_ends() {
     const int64_t vocab = config_.vocab_size, hidden = config_.hidden_size;
-    HostWeights embedding = loader_.single({prefix_ + "embed_tokens", vocab}, hidden, false);
-    require(embedding.format == ModuleFormat::kPlain, "an embedding is never quantized");
+    HostWeights embedding = loader_.embedding({prefix_ + "embed_tokens", vocab}, hidden);
     // A bf16 model gathers bf16 rows; an f32 one widens bf16 rows as it gathers.
     if (model_.mode_.act != ActMode::kF32) to_bf16(embedding);
     model_.final_norm_ = loader_.vector(prefix_ + "norm.weight", {hidden});

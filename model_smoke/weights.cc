@@ -106,6 +106,16 @@ HostWeights WeightLoader::single(const ModuleRef& module, int64_t k, bool bias) 
   return std::move(stacked({module}, k, bias).front());
 }
 
+HostWeights WeightLoader::embedding(const ModuleRef& module, int64_t k) {
+  const TensorView* weight = checkpoint_.find(module.name + ".weight");
+  HostWeights host;
+  host.name = module.name;
+  const bool is_bf16 = weight != nullptr && weight->dtype == FileDType::kBF16;
+  host.values.resize(is_bf16 ? DType::kBF16 : DType::kF32, module.n, k);
+  append(module, k, false, 0, host);
+  return host;
+}
+
 std::vector<float> WeightLoader::vector(const std::string& name,
                                         std::initializer_list<int64_t> shape) {
   return to_f32(checkpoint_.get(name, shape));

@@ -47,6 +47,8 @@ class WeightLoader {
   /// neighbours of one format become one matrix, rows in the order given.
   std::vector<HostWeights> stacked(const std::vector<ModuleRef>& modules, int64_t k, bool bias);
   HostWeights single(const ModuleRef& module, int64_t k, bool bias);
+  /// An embedding: plain numbers whatever the quantization of linear modules.
+  HostWeights embedding(const ModuleRef& module, int64_t k);
 
   /// A tensor of that shape as f32 (F32, BF16 or F16 in the file).
   std::vector<float> vector(const std::string& name, std::initializer_list<int64_t> shape);
