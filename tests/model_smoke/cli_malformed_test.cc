@@ -70,7 +70,7 @@ Outcome generate(const std::string& dir) {
 int64_t bytes_in(const std::string& dir) {
   int64_t total = 0;
   for (const auto& entry : std::filesystem::directory_iterator(dir)) {
-    if (entry.is_regular_file() && !entry.is_symlink()) {
+    if (!entry.is_symlink() && entry.is_regular_file()) {  // a link may be a loop
       total += static_cast<int64_t>(entry.file_size());
     }
   }
