@@ -3,8 +3,8 @@
 #include <xmmintrin.h>
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
+#include <atomic>
+#include <thread>
 
 #include "tests/ops/gemm_fixture.h"
 #include "tests/ops/test_pools.h"
@@ -80,6 +80,42 @@ TEST_P(GemmInvarianceTest, ARowDoesNotKnowTheOthers) {
       ASSERT_TRUE(op->run(row_block(args_of(c, data), i, 1)).ok());
     }
     EXPECT_EQ(element_bits(data.c.view()), batch) << to_string(c);
+  }
+}
+
+// A plan and its packed weights may be used by any number of threads, each with its own scratch.
+TEST_P(GemmInvarianceTest, OnePlanFromEightThreadsAtOnce) {
+  auto pool = PersistentPool::create(2);
+  ASSERT_TRUE(pool.ok());
+  const Context threaded = context_at(isa(), pool->get());
+  for (const Context* context : {&ctx(), &threaded}) {
+    GemmCase c = make_case(kind(), "m:20/n:333/k:300");
+    c.problem.epilogue.bias = true;
+    GemmData shared(c);
+    Result<GemmOp> op = GemmOp::create(*context, c);
+    ASSERT_TRUE(op.ok()) << op.status().message();
+    ASSERT_TRUE(op->pack(shared).ok());
+    const std::vector<uint32_t> expected = output_bits(*op, c, shared);
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> callers;
+    for (int t = 0; t < 8; ++t) {
+      callers.emplace_back([&, t] {
+        const int64_t rows = 20 - t;  // calls differ, so that threads are in different kernels
+        TestMatrix out(c.problem.c, 20, 333);
+        std::vector<std::byte> scratch(op->scratch_bytes(rows));
+        for (int i = 0; i < 20; ++i) {
+          out.set_all(0);
+          GemmOp::Args args = args_of(c, shared);
+          args.c = out.mutable_view();
+          const Status s = op->run(row_block(args, 0, rows), scratch);
+          const std::vector<uint32_t> got = element_bits(out.view());
+          const bool same = std::equal(got.begin(), got.begin() + rows * 333, expected.begin());
+          if (!s.ok() || !same) ++wrong;
+        }
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+    EXPECT_EQ(wrong, 0) << to_string(c);
   }
 }
 
@@ -189,6 +225,7 @@ TEST_P(GemmInvarianceTest, AnyBlocking) {
   Rng rng(5);
   std::vector<GemmCase> cases = varied_cases(kind());
   cases.push_back(make_case(kind(), "m:13/n:70/k:1500"));
+  cases.push_back(make_case(kind(), "m:2/n:20/k:140000"));  // sums beyond 32 bits
   std::vector<std::vector<uint32_t>> expected;
   for (const GemmCase& c : cases) expected.push_back(bits_in(ctx(), c));
   for (int i = 0; i < 40; ++i) {
