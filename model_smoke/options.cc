@@ -38,13 +38,12 @@ std::optional<IsaLevel> CommonOptions::parsed_isa() const {
 
 void CommonOptions::refuse_unavailable() const {
   if (emulate_amx) {
-    throw InputError("--emulate-amx", "", "nothing: the AMX emulator is not in this build",
+    throw InputError("--emulate-amx", "", "no emulation: the AMX emulator is not in this build yet",
                      "the switch");
   }
   if (kv_cache != "auto") {
     throw InputError("--kv-cache", "",
-                     "auto: the cache has the type of the activations, a choice of type is not in "
-                     "this build yet",
+                     "auto (the type of the activations): a choice is not in this build yet",
                      kv_cache);
   }
 }

@@ -153,27 +153,67 @@ void solve_unit_lower(const std::vector<float>& a, int64_t n, int64_t cols, std:
   }
 }
 
+/// The decays of a chunk, from sums G_i = g_0 + .. + g_i kept in double: exp(G_i - G_j) must be
+/// right when both are large and near each other.
+class ChunkDecay {
+ public:
+  ChunkDecay(const float* g, int64_t n) : sum_(static_cast<size_t>(n)) {
+    double total = 0.0;
+    for (int64_t i = 0; i < n; ++i) sum_[i] = total += static_cast<double>(g[i]);
+  }
+  float from_start(int64_t i) const { return static_cast<float>(std::exp(sum_[i])); }
+  /// Only ever asked for i >= j: for i < j it would overflow.
+  float between(int64_t i, int64_t j) const {
+    return static_cast<float>(std::exp(sum_[i] - sum_[j]));
+  }
+
+ private:
+  std::vector<double> sum_;
+};
+
+/// O_i = exp(G_i) q_i S0 + sum over j <= i of (q_i k_j) exp(G_i - G_j) V'_j; `v` holds V'.
+void chunk_outputs(const DeltaHead& a, const ChunkDecay& decay, const std::vector<float>& v) {
+  const int64_t dk = a.key_dim, dv = a.value_dim;
+  for (int64_t i = 0; i < a.tokens; ++i) {
+    for (int64_t c = 0; c < dv; ++c) {
+      float o = 0.0f;
+      for (int64_t x = 0; x < dk; ++x) o += a.q[i * dk + x] * a.s[x * a.stride + c];
+      a.o[i * dv + c] = o * decay.from_start(i);
+    }
+    for (int64_t j = 0; j <= i; ++j) {
+      const float p = dot(a.q + i * dk, a.k + j * dk, dk) * decay.between(i, j);
+      for (int64_t c = 0; c < dv; ++c) a.o[i * dv + c] += p * v[j * dv + c];
+    }
+  }
+}
+
+/// S1 = exp(G_C) S0 + sum_i exp(G_C - G_i) k_i V'_i^T.
+void chunk_state(const DeltaHead& a, const ChunkDecay& decay, const std::vector<float>& v) {
+  const int64_t last = a.tokens - 1, dk = a.key_dim, dv = a.value_dim;
+  for (int64_t x = 0; x < dk; ++x) {
+    for (int64_t c = 0; c < dv; ++c) a.s[x * a.stride + c] *= decay.from_start(last);
+    for (int64_t i = 0; i <= last; ++i) {
+      const float k = a.k[i * dk + x] * decay.between(last, i);
+      for (int64_t c = 0; c < dv; ++c) a.s[x * a.stride + c] += k * v[i * dv + c];
+    }
+  }
+}
+
 }  // namespace
 
 void delta_chunk(const DeltaHead& a) {
   const int64_t n = a.tokens, dk = a.key_dim, dv = a.value_dim;
-  // Sums of decays in double: exp(G_i - G_j) must be right when both are large and near each other.
-  std::vector<double> sum(static_cast<size_t>(n));
-  double total = 0.0;
-  for (int64_t i = 0; i < n; ++i) sum[i] = total += a.g[i];
-  // Only ever asked for i >= j: for i < j it would overflow.
-  const auto decay = [&](int64_t i, int64_t j) {
-    return static_cast<float>(std::exp(sum[i] - sum[j]));
-  };
+  const ChunkDecay decay(a.g, n);
   std::vector<float> inner(static_cast<size_t>(n * n)), u(static_cast<size_t>(n * dv)),
       w(static_cast<size_t>(n * dk));
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j < i; ++j) {
-      inner[i * n + j] = a.beta[i] * dot(a.k + i * dk, a.k + j * dk, dk) * decay(i, j);
+      inner[i * n + j] = a.beta[i] * dot(a.k + i * dk, a.k + j * dk, dk) * decay.between(i, j);
     }
-    const float from_start = static_cast<float>(std::exp(sum[i]));
     for (int64_t c = 0; c < dv; ++c) u[i * dv + c] = a.beta[i] * a.v[i * dv + c];
-    for (int64_t c = 0; c < dk; ++c) w[i * dk + c] = a.beta[i] * a.k[i * dk + c] * from_start;
+    for (int64_t c = 0; c < dk; ++c) {
+      w[i * dk + c] = a.beta[i] * a.k[i * dk + c] * decay.from_start(i);
+    }
   }
   solve_unit_lower(inner, n, dv, u);
   solve_unit_lower(inner, n, dk, w);
@@ -182,26 +222,8 @@ void delta_chunk(const DeltaHead& a) {
       for (int64_t c = 0; c < dv; ++c) u[i * dv + c] -= w[i * dk + x] * a.s[x * a.stride + c];
     }
   }
-  for (int64_t i = 0; i < n; ++i) {
-    const float from_start = static_cast<float>(std::exp(sum[i]));
-    for (int64_t c = 0; c < dv; ++c) {
-      float o = 0.0f;
-      for (int64_t x = 0; x < dk; ++x) o += a.q[i * dk + x] * a.s[x * a.stride + c];
-      a.o[i * dv + c] = o * from_start;
-    }
-    for (int64_t j = 0; j <= i; ++j) {
-      const float p = dot(a.q + i * dk, a.k + j * dk, dk) * decay(i, j);
-      for (int64_t c = 0; c < dv; ++c) a.o[i * dv + c] += p * u[j * dv + c];
-    }
-  }
-  const float whole = static_cast<float>(std::exp(total));
-  for (int64_t x = 0; x < dk; ++x) {
-    for (int64_t c = 0; c < dv; ++c) a.s[x * a.stride + c] *= whole;
-    for (int64_t i = 0; i < n; ++i) {
-      const float k = a.k[i * dk + x] * decay(n - 1, i);
-      for (int64_t c = 0; c < dv; ++c) a.s[x * a.stride + c] += k * u[i * dv + c];
-    }
-  }
+  chunk_outputs(a, decay, u);
+  chunk_state(a, decay, u);
 }
 
 }  // namespace scalar

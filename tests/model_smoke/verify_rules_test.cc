@@ -71,7 +71,7 @@ TEST(Violations, EachNumberIsHeld) {
   EXPECT_TRUE(violations(stats_with_error(0), t).empty());
   t.argmax = 0.5;
   EXPECT_EQ(violations(stats_with_error(-2), t).size(), 4u);
-  EXPECT_EQ(violations(stats_with_error(NAN), t).size(), 4u);  // all but argmax, and not finite
+  EXPECT_EQ(violations(stats_with_error(NAN), t).size(), 5u);  // all four, and not finite
 }
 
 TEST(Violations, GreedyTokensMayPartOnlyAtCloseDecisions) {
