@@ -149,7 +149,7 @@ Status Bf16Gemm::run(const Bf16GemmArgs& args, Span<std::byte> scratch) const no
   Job job;
   job.run = make_run(impl.plan, operands, shape);
   job.run.a = static_cast<const std::byte*>(args.a.data);
-  job.run.a_stride = shape.k == 0 ? 0 : args.a.row_stride * 2;
+  job.run.a_stride = row_step(args.a);
   job.run.grid = choose_grid(shape.m, column_units(impl.plan), pool.size());
   job.partial_bytes = impl.plan.partial_bytes(shape.m);
   if (job.partial_bytes != 0) job.partials = align_scratch(scratch);

@@ -53,10 +53,10 @@ GemmRun make_run(const GemmPlan& plan, const GemmOperands& o, const GemmShape& s
   run.m = shape.m;
   run.c = static_cast<std::byte*>(o.c.data);
   run.c_bytes = c_bytes;
-  run.c_stride = o.c.row_stride * c_bytes;
+  run.c_stride = row_step(o.c);
   run.bias = static_cast<const float*>(o.bias.data);
   run.residual = static_cast<const std::byte*>(o.residual.data);
-  run.residual_stride = o.residual.row_stride * c_bytes;
+  run.residual_stride = row_step(o.residual);
   return run;
 }
 

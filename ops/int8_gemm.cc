@@ -47,6 +47,11 @@ constexpr int64_t kFirstWideK = 131072;
 // Row sums of s8 times 128 must fit 32 bits.
 constexpr int64_t kMaxK = int64_t{1} << 24;
 
+// Rows whose quantized form is sure to be countable in bytes.
+int64_t max_rows(const Int8GemmDesc& desc) noexcept {
+  return kMaxExtent / std::max<int64_t>(desc.k, 1) / 2;
+}
+
 Status check(const Int8GemmDesc& desc) noexcept {
   if (const Status s = check_count(desc.n, "desc.n", kMaxExtent); !s.ok()) return s;
   if (const Status s = check_count(desc.k, "desc.k", kMaxK); !s.ok()) return s;
@@ -217,7 +222,7 @@ QuantizedRows Int8Gemm::Impl::quantized_rows(int64_t m) const noexcept {
 }
 
 size_t Int8Gemm::scratch_bytes(int64_t max_m) const noexcept {
-  const int64_t m = std::clamp<int64_t>(max_m, 0, kMaxExtent);
+  const int64_t m = std::clamp<int64_t>(max_m, 0, max_rows(impl_->desc));
   // Few rows are quantized by every thread, more rows once, so the need does not grow with m alone.
   const int64_t few = std::min(m, QuantizedRows::kRowsForEachThread);
   const int64_t rows =
@@ -229,7 +234,7 @@ size_t Int8Gemm::scratch_bytes(int64_t max_m) const noexcept {
 Status Int8Gemm::Impl::check_args(const Int8GemmArgs& args) const noexcept {
   const int64_t m = args.a.rows;
   if (const Status s = check_count(m, "a.rows", kMaxExtent); !s.ok()) return s;
-  if (m > kMaxExtent / std::max<int64_t>(desc.k, 1) / 2) {
+  if (m > max_rows(desc)) {
     return Status(StatusCode::kTooLarge, "a of {0} rows and {1} columns needs too much scratch", m,
                   desc.k);
   }
@@ -250,7 +255,7 @@ void Int8Gemm::Impl::run_checked(const Int8GemmArgs& args, Span<std::byte> scrat
   Job job;
   job.run = make_run(plan, {args.weights, args.c, args.bias, args.residual}, shape(m));
   job.run.a = static_cast<const std::byte*>(args.a.data);
-  job.run.a_stride = desc.k == 0 ? 0 : args.a.row_stride * static_cast<int64_t>(size_of(desc.a));
+  job.run.a_stride = row_step(args.a);
   job.run.grid = choose_grid(m, column_units(plan), pool.size());
   job.a = args.a;
   job.a_scale = static_cast<const float*>(args.a_scale.data);

@@ -1,6 +1,7 @@
 #include "ops/row_quantizer.h"
 
 #include "jit/quantize_rows_avx512.h"
+#include "ops/validate.h"
 
 namespace quern::inline v0 {
 
@@ -14,10 +15,9 @@ QuantizedRows::QuantizedRows(int64_t rows, int64_t k, int threads) noexcept : m(
 void QuantizedRows::quantize(const jit::Kernel& kernel, const MatrixView& a, Range rows,
                              int copy) const noexcept {
   if (rows.size() == 0) return;
-  const auto size = static_cast<int64_t>(size_of(a.dtype));
   std::byte* to = memory + copy * copy_bytes();
   jit::QuantizeRowsArgs args;
-  args.a_stride = a.cols == 0 ? 0 : a.row_stride * size;
+  args.a_stride = row_step(a);
   args.a = static_cast<const std::byte*>(a.data) + rows.begin * args.a_stride;
   args.rows = rows.size();
   args.k = a.cols;

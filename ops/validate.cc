@@ -59,6 +59,11 @@ Status check_vector(const VectorView& view, const char* name, DType dtype, int64
   return {};
 }
 
+int64_t row_step(const MatrixView& view) noexcept {
+  if (view.rows < 2 || view.cols == 0) return 0;
+  return view.row_stride * static_cast<int64_t>(size_of(view.dtype));
+}
+
 Status check_count(int64_t value, const char* name, int64_t limit) noexcept {
   if (value < 0) return bad("{s} ({0}) must not be negative", value, 0, name);
   if (value > limit) {

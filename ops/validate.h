@@ -17,6 +17,10 @@ Status check_matrix(const MatrixView& view, const char* name, DType dtype, int64
                     int64_t cols) noexcept;
 Status check_vector(const VectorView& view, const char* name, DType dtype, int64_t size) noexcept;
 
+/// Bytes from one row of a checked view to the next. 0 where there is no next row to reach, so that
+/// a stride nobody walks may be anything and a null view is never moved.
+int64_t row_step(const MatrixView& view) noexcept;
+
 /// A count of the Desc: 0 <= value <= limit.
 Status check_count(int64_t value, const char* name, int64_t limit) noexcept;
 

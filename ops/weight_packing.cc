@@ -89,8 +89,11 @@ float f16_to_float(uint16_t h) {
 
 float scale_at(const VectorView& scale, int64_t i) {
   switch (scale.dtype) {
-    case DType::kBF16:
-      return static_cast<const bfloat16*>(scale.data)[i].to_float();
+    case DType::kBF16: {
+      bfloat16 b;
+      std::memcpy(&b, static_cast<const std::byte*>(scale.data) + 2 * i, sizeof b);
+      return b.to_float();
+    }
     case DType::kF16: {
       uint16_t h;
       std::memcpy(&h, static_cast<const std::byte*>(scale.data) + 2 * i, sizeof h);

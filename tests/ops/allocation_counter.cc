@@ -31,7 +31,15 @@ int64_t allocations() noexcept {
 
 }  // namespace quern::test
 
-// The standard library's other forms (arrays, nothrow) all end in these.
+// Every form for single objects. The nothrow ones too: a sanitizer's runtime has its own, and
+// memory from those must not end in our delete. Array forms are not replaced and stay among
+// themselves.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate(bytes, 1);
+}
+void* operator new(size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return allocate(bytes, static_cast<size_t>(alignment));
+}
 void* operator new(size_t bytes) {
   return allocate_or_throw(bytes, 1);
 }

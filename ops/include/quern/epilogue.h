@@ -11,10 +11,13 @@ inline namespace v0 {
 /// silu(x) = x / (1 + exp(-x)) in f32, exp within 2 ulp. C then has as many columns as each part.
 enum class Activation : uint8_t { kNone = 0, kSiluMul = 1 };
 
-/// What happens between the accumulator and the store; fixed order and part of the numeric contract:
+/// What happens between the accumulator and the store; fixed order and part of the numeric
+/// contract:
 ///   int8:  t = f32(acc) * (s_row * s_col);  bf16 activations on int8 weights:  t = acc * s_col
 ///   then   t = t + bias[n];   t = activation(t);   t = t + residual[m, n];   C = round(t)
-/// every step one f32 operation rounded to nearest even, the last one to the type of C.
+/// every step one f32 operation rounded to nearest even, the last one to the type of C. Rounding to
+/// bf16 turns an f32 subnormal into the zero of its sign (the instruction's rule); f32 C keeps
+/// subnormals.
 struct Epilogue {
   bool bias = false;
   Activation activation = Activation::kNone;
