@@ -53,6 +53,7 @@ expect_violation(model_smoke/a.cc "int fd = openat(dir, name, 0);")
 expect_violation(model_smoke/a.cc "auto p = dir + \"/config.json\";")
 expect_violation(bench/a.cc "#include \"model_smoke/safetensors.h\"")
 expect_violation(tests/ops/a.cc "#include <xbyak/xbyak.h>")
+expect_violation(tests/ops/a.cc "#include <hwy/highway.h>")
 expect_violation(ops/CMakeLists.txt "target_compile_options(quern PRIVATE -march=native)")
 expect_violation(CMakePresets.json "\"CMAKE_CXX_FLAGS\": \"-mavx2\"")
 
