@@ -19,8 +19,8 @@ namespace {
 /// Restricts dynamic dispatch to one target for the length of a test.
 class OneTarget {
  public:
-  explicit OneTarget(int64_t target) { hwy::SetSupportedTargetsForTest(target); }
-  ~OneTarget() { hwy::SetSupportedTargetsForTest(0); }
+  explicit OneTarget(int64_t target) { hwy::GetChosenTarget().Update(target); }
+  ~OneTarget() { hwy::GetChosenTarget().DeInit(); }  // the next dispatch asks the CPU again
 };
 
 class Targets : public testing::TestWithParam<int64_t> {
