@@ -202,8 +202,8 @@ SafetensorsFile::SafetensorsFile(FileMap map) : map_(std::make_unique<FileMap>(s
   check_layout(header.tensors, map_->size() - 8 - text.size(), file);
   tensors_.reserve(header.tensors.size());
   for (HeaderTensor& t : header.tensors) {
-    tensors_.push_back({std::move(t.name), t.dtype, std::move(t.shape), data + t.begin,
-                        t.end - t.begin, file});
+    tensors_.push_back(
+        {std::move(t.name), t.dtype, std::move(t.shape), data + t.begin, t.end - t.begin, file});
   }
 }
 

@@ -87,7 +87,8 @@ void add_methods(std::vector<MalformedCase>* out) {
   out->push_back(quant_case(
       "ignore_regex_bomb",
       [](Json* q) {
-        (*q)["ignore"].insert((*q)["ignore"].begin(), "re:^([a-z_.0-9]|[a-z_.0-9][a-z_.0-9])*[XY]$");
+        (*q)["ignore"].insert((*q)["ignore"].begin(),
+                              "re:^([a-z_.0-9]|[a-z_.0-9][a-z_.0-9])*[XY]$");
       },
       "ignore[0]", "bounded time"));
   out->push_back(quant_case(

@@ -16,22 +16,24 @@
 namespace quern {
 inline namespace v0 {
 
-/// C[M, n] = epilogue(A[M, k] * W^T), W stored [n, k] as checkpoints store it, f32 accumulation in one
-/// chain per element with K ascending, so a row of C has the same bits whatever M, the thread count
-/// and the alignment are. bf16 subnormal inputs count as zero (the instruction's rule).
+/// C[M, n] = epilogue(A[M, k] * W^T), W stored [n, k] as checkpoints store it, f32 accumulation in
+/// one chain per element with K ascending, so a row of C has the same bits whatever M, the thread
+/// count and the alignment are. bf16 subnormal inputs count as zero (the instruction's rule).
 struct Bf16GemmDesc {
-  int64_t n = 0;  ///< columns of C, >= 0
-  int64_t k = 0;  ///< >= 0; 0 gives the epilogue of zero
+  int64_t n = 0;           ///< columns of C, >= 0
+  int64_t k = 0;           ///< >= 0; 0 gives the epilogue of zero
   DType c = DType::kBF16;  ///< kBF16 or kF32
   Epilogue epilogue;
   Invariance invariance = Invariance::kStrict;
 };
 
 struct Bf16GemmArgs {
-  MatrixView a;                            ///< [M, k] kBF16
-  const PackedWeights* weights = nullptr;  ///< from pack() of a plan with the same n, k and activation
-  MutableMatrixView c;                     ///< [M, n]
-  VectorView bias;      ///< kF32 [n] ([2 n], gate then up, with kSiluMul); only where desc.epilogue.bias
+  MatrixView a;  ///< [M, k] kBF16
+  const PackedWeights* weights =
+      nullptr;          ///< from pack() of a plan with the same n, k and activation
+  MutableMatrixView c;  ///< [M, n]
+  VectorView
+      bias;  ///< kF32 [n] ([2 n], gate then up, with kSiluMul); only where desc.epilogue.bias
   MatrixView residual;  ///< [M, n] of C's dtype; may be C itself; only where desc.epilogue.residual
 };
 

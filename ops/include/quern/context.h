@@ -32,7 +32,8 @@ using VerboseSink = void (*)(void* user, const char* line);
 struct ContextOptions {
   ThreadPool* pool = nullptr;  ///< not owned, must outlive the plans; null: serial
   IsaLevel max_isa = IsaLevel::kAmx;
-  bool jit = true;  ///< false: executable memory is never asked for, every create() fails and says so
+  bool jit =
+      true;  ///< false: executable memory is never asked for, every create() fails and says so
   uint32_t verbose = kVerboseNone;
   VerboseSink sink = nullptr;  ///< null: standard error
   void* sink_user = nullptr;
@@ -49,16 +50,17 @@ struct ContextStats {
 };
 
 /// What plans are created from: the machine, the caps, the threads and the kernel cache. A cheap
-/// handle; copies share everything. Thread-safe. `Context{}` reads no environment and opens nothing.
+/// handle; copies share everything. Thread-safe. `Context{}` reads no environment and opens
+/// nothing.
 class QUERN_API Context {
  public:
   Context();
   explicit Context(ThreadPool* pool);
   static Result<Context> create(const ContextOptions& options);
-  /// As create, with QUERN_MAX_ISA (amx, avx512, none), QUERN_JIT (0, 1), QUERN_JIT_DUMP (directory)
-  /// and QUERN_VERBOSE (off, or error,dispatch,create,exec,all joined by commas) applied on top of
-  /// `base`. An unknown value is an error that names the variable. The only place in quern that
-  /// reads the environment.
+  /// As create, with QUERN_MAX_ISA (amx, avx512, none), QUERN_JIT (0, 1), QUERN_JIT_DUMP
+  /// (directory) and QUERN_VERBOSE (off, or error,dispatch,create,exec,all joined by commas)
+  /// applied on top of `base`. An unknown value is an error that names the variable. The only place
+  /// in quern that reads the environment.
   static Result<Context> from_environment(const ContextOptions& base = {});
 
   ThreadPool& pool() const noexcept;

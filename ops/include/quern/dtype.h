@@ -21,11 +21,14 @@ enum class DType : uint8_t {
 constexpr size_t size_of(DType t) noexcept {
   switch (t) {
     case DType::kF32:
-    case DType::kS32: return 4;
+    case DType::kS32:
+      return 4;
     case DType::kBF16:
-    case DType::kF16: return 2;
+    case DType::kF16:
+      return 2;
     case DType::kS8:
-    case DType::kU8: return 1;
+    case DType::kU8:
+      return 1;
   }
   return 0;
 }
@@ -33,12 +36,18 @@ constexpr size_t size_of(DType t) noexcept {
 /// The name used in problem strings, kernel names and messages.
 constexpr const char* to_string(DType t) noexcept {
   switch (t) {
-    case DType::kF32: return "f32";
-    case DType::kBF16: return "bf16";
-    case DType::kF16: return "f16";
-    case DType::kS8: return "s8";
-    case DType::kU8: return "u8";
-    case DType::kS32: return "s32";
+    case DType::kF32:
+      return "f32";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kF16:
+      return "f16";
+    case DType::kS8:
+      return "s8";
+    case DType::kU8:
+      return "u8";
+    case DType::kS32:
+      return "s32";
   }
   return "?";
 }

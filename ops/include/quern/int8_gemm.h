@@ -41,7 +41,8 @@ struct Int8GemmArgs {
   VectorView a_scale;  ///< kF32 [M]; only with Int8Activations::kS8
   const PackedWeights* weights = nullptr;
   MutableMatrixView c;  ///< [M, n]
-  VectorView bias;      ///< kF32 [n] ([2 n], gate then up, with kSiluMul); only where desc.epilogue.bias
+  VectorView
+      bias;  ///< kF32 [n] ([2 n], gate then up, with kSiluMul); only where desc.epilogue.bias
   MatrixView residual;  ///< [M, n] of C's dtype; may be C itself; only where desc.epilogue.residual
 };
 

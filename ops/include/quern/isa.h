@@ -11,7 +11,8 @@ inline namespace v0 {
 
 /// What a kernel may use (design: one level is one set of generators).
 ///   kAvx512: AVX-512 F, BW, DQ, VL and VNNI, with the state enabled by the operating system.
-///   kAmx: AMX-TILE, AMX-INT8 and AMX-BF16 in CPUID, tile state in XCR0 and the kernel's permission,
+///   kAmx: AMX-TILE, AMX-INT8 and AMX-BF16 in CPUID, tile state in XCR0 and the kernel's
+///   permission,
 ///         plus everything of kAvx512.
 enum class IsaLevel : int32_t { kNone = 0, kAvx512 = 1, kAmx = 2 };
 
@@ -20,7 +21,7 @@ QUERN_API const char* to_string(IsaLevel level) noexcept;
 
 /// One step of the detection, in order, for people who ask why.
 struct IsaStage {
-  std::string name;    ///< e.g. "amx: XCR0"
+  std::string name;  ///< e.g. "amx: XCR0"
   bool passed = false;
   std::string detail;  ///< e.g. "XCR0 = 0xe7: tile state (bits 17, 18) is off"
 };

@@ -11,15 +11,15 @@
 namespace quern {
 inline namespace v0 {
 
-/// How packed bytes are laid out. The value names a byte format for ever: a change of layout is a new
-/// value. "n16" is a panel of 16 output columns that runs through all of K, so that a decode thread
-/// which takes four panels walks four sequential streams.
+/// How packed bytes are laid out. The value names a byte format for ever: a change of layout is a
+/// new value. "n16" is a panel of 16 output columns that runs through all of K, so that a decode
+/// thread which takes four panels walks four sequential streams.
 enum class WeightLayout : uint32_t {
   kNone = 0,
   /// panel p, k-pair i, column c, j in {0, 1}: bf16 W[16 p + c][2 i + j]; zero beyond N and K.
   kBf16Vnni2N16 = 0x0101,
-  /// panel p, k-quad i, column c, j in 0..3: u8 code W[16 p + c][4 i + j] + 128; 128 beyond N and K.
-  /// Then one f32 scale for each of the padded columns, zero beyond N.
+  /// panel p, k-quad i, column c, j in 0..3: u8 code W[16 p + c][4 i + j] + 128; 128 beyond N and
+  /// K. Then one f32 scale for each of the padded columns, zero beyond N.
   kU8Vnni4N16 = 0x0201,
   /// As the two above with panels alternating: gate columns 16 p.., up columns 16 p...
   kBf16Vnni2N16GateUp = 0x0102,

@@ -19,18 +19,19 @@ inline namespace v0 {
 /// fields at their default left out, for example
 ///   int8_gemm/m:1/n:4096/k:4096/a:bf16/act:s8dyn/c:bf16/epi:bias+silu_mul/isa:avx512/thr:2/cold:1
 struct Problem {
-  std::string op;     ///< "quantize_rows", "int8_gemm", "bf16_gemm"
-  int64_t m = 0;      ///< m:
-  int64_t n = 0;      ///< n:
-  int64_t k = 0;      ///< k:
-  int64_t group = 0;  ///< g:
-  DType a = DType::kBF16;                                       ///< a:
-  Int8Activations activations = Int8Activations::kDynamicS8;    ///< act: s8dyn, s8, bf16 (int8_gemm only)
-  DType c = DType::kBF16;                                       ///< c:
-  Epilogue epilogue;                                            ///< epi: bias+silu_mul+residual
-  IsaLevel isa = IsaLevel::kNone;                               ///< isa: (none: left out)
-  int32_t threads = 0;                                          ///< thr: (0: left out)
-  bool cold = false;                                            ///< cold:1
+  std::string op;          ///< "quantize_rows", "int8_gemm", "bf16_gemm"
+  int64_t m = 0;           ///< m:
+  int64_t n = 0;           ///< n:
+  int64_t k = 0;           ///< k:
+  int64_t group = 0;       ///< g:
+  DType a = DType::kBF16;  ///< a:
+  Int8Activations activations =
+      Int8Activations::kDynamicS8;  ///< act: s8dyn, s8, bf16 (int8_gemm only)
+  DType c = DType::kBF16;           ///< c:
+  Epilogue epilogue;                ///< epi: bias+silu_mul+residual
+  IsaLevel isa = IsaLevel::kNone;   ///< isa: (none: left out)
+  int32_t threads = 0;              ///< thr: (0: left out)
+  bool cold = false;                ///< cold:1
 };
 
 QUERN_API std::string to_string(const Problem& problem);

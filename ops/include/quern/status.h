@@ -12,11 +12,12 @@ inline namespace v0 {
 
 enum class StatusCode : int32_t {
   kOk = 0,
-  kInvalidArgument = 1,  ///< the caller broke a rule of the contract; the text names argument, value and rule
-  kUnsupported = 2,      ///< legal, but no kernel of this build or machine can do it
-  kTooLarge = 3,         ///< beyond a documented limit
+  kInvalidArgument =
+      1,  ///< the caller broke a rule of the contract; the text names argument, value and rule
+  kUnsupported = 2,  ///< legal, but no kernel of this build or machine can do it
+  kTooLarge = 3,     ///< beyond a documented limit
   kOutOfMemory = 4,
-  kJitUnavailable = 5,   ///< no executable memory, or JIT switched off
+  kJitUnavailable = 5,  ///< no executable memory, or JIT switched off
   kInternal = 6,
 };
 
@@ -26,8 +27,8 @@ class [[nodiscard]] Status {
  public:
   constexpr Status() noexcept = default;
 
-  /// `text` and `subject` must live for ever (string literals). In the text `{0}` and `{1}` stand for
-  /// the two numbers and `{s}` for the subject, usually the name of the argument at fault.
+  /// `text` and `subject` must live for ever (string literals). In the text `{0}` and `{1}` stand
+  /// for the two numbers and `{s}` for the subject, usually the name of the argument at fault.
   constexpr Status(StatusCode code, const char* text, int64_t v0 = 0, int64_t v1 = 0,
                    const char* subject = "") noexcept
       : code_(code), text_(text), subject_(subject), values_{v0, v1} {}
@@ -54,7 +55,7 @@ QUERN_API const char* to_string(StatusCode code) noexcept;
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}      // NOLINT: implicit by design
+  Result(T value) : value_(std::move(value)) {}        // NOLINT: implicit by design
   Result(Status status) noexcept : status_(status) {}  // NOLINT: implicit by design
 
   bool ok() const noexcept { return value_.has_value(); }

@@ -48,15 +48,25 @@ namespace detail {
 template <typename T>
 struct DTypeOf;
 template <>
-struct DTypeOf<float> { static constexpr DType value = DType::kF32; };
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kF32;
+};
 template <>
-struct DTypeOf<bfloat16> { static constexpr DType value = DType::kBF16; };
+struct DTypeOf<bfloat16> {
+  static constexpr DType value = DType::kBF16;
+};
 template <>
-struct DTypeOf<int8_t> { static constexpr DType value = DType::kS8; };
+struct DTypeOf<int8_t> {
+  static constexpr DType value = DType::kS8;
+};
 template <>
-struct DTypeOf<uint8_t> { static constexpr DType value = DType::kU8; };
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::kU8;
+};
 template <>
-struct DTypeOf<int32_t> { static constexpr DType value = DType::kS32; };
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::kS32;
+};
 }  // namespace detail
 
 /// Views over typed memory; `row_stride` 0 means dense (= cols).

@@ -10,11 +10,11 @@ inline namespace v0 {
 
 /// How a GEMM is cut up. Changing any of these changes speed only, never a bit of the result.
 struct GemmBlocking {
-  int32_t mr = 0;    ///< rows of the register block
-  int32_t nr = 0;    ///< 16-column vectors of the register block
-  int64_t mc = 0;    ///< rows a thread finishes before it moves on
-  int64_t nc = 0;    ///< columns a thread finishes before it moves on, a multiple of 16 * nr
-  int64_t kc = 0;    ///< depth of a cache block; 0: all of K at once
+  int32_t mr = 0;  ///< rows of the register block
+  int32_t nr = 0;  ///< 16-column vectors of the register block
+  int64_t mc = 0;  ///< rows a thread finishes before it moves on
+  int64_t nc = 0;  ///< columns a thread finishes before it moves on, a multiple of 16 * nr
+  int64_t kc = 0;  ///< depth of a cache block; 0: all of K at once
   int32_t prefetch_bytes = 0;  ///< how far ahead of each weight stream; 0: none
 };
 
