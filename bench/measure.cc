@@ -80,7 +80,9 @@ void Measurer::measure_case(OpCase* op, Row* row) {
 bool Measurer::verify(OpCase* op, Row* row) const {
   const CheckResult check = op->check();
   row->checked = describe(check);
-  row->verified = check.ok ? Verified::kYes : Verified::kFailed;
+  row->verified = !check.ok     ? Verified::kFailed
+                  : check.exact ? Verified::kEqual
+                                : Verified::kWithinBound;
   if (!check.ok) row->error = "wrong result: " + check.detail;
   return check.ok;
 }

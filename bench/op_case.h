@@ -25,6 +25,7 @@ class CaseError : public std::runtime_error {
 /// What a comparison with the reference found.
 struct CheckResult {
   bool ok = true;
+  bool exact = true;     ///< every element had to be equal bit for bit; else some had a bound
   int64_t compared = 0;  ///< elements of the output
   int64_t total = 0;     ///< elements there are
   std::string detail;    ///< the first element that is wrong

@@ -18,8 +18,10 @@ Json json_of(const Roofs& roofs) {
 
 const char* verified_name(Verified verified) {
   switch (verified) {
-    case Verified::kYes:
-      return "yes";
+    case Verified::kEqual:
+      return "equal";
+    case Verified::kWithinBound:
+      return "within bound";
     case Verified::kFailed:
       return "failed";
     case Verified::kNotAsked:

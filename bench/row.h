@@ -11,7 +11,8 @@ namespace quern::bench {
 
 enum class Verified {
   kNotAsked,
-  kYes,
+  kEqual,        ///< bit for bit
+  kWithinBound,  ///< of the numeric contract, derived for each element
   kFailed,  ///< the row then carries no numbers
 };
 

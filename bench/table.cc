@@ -40,14 +40,16 @@ std::string percent_cell(const Row& row, const Floor& floor) {
 
 std::string verified_cell(Verified verified) {
   switch (verified) {
-    case Verified::kYes:
-      return "y";
+    case Verified::kEqual:
+      return "equal";
+    case Verified::kWithinBound:
+      return "within bound";
     case Verified::kFailed:
       return "FAILED";
     case Verified::kNotAsked:
       break;
   }
-  return "n";
+  return "no";
 }
 
 std::string remarks(const Row& row) {

@@ -32,7 +32,7 @@ class FakeCase : public OpCase {
     if (call >= drift_from) output_[0] = std::byte{1};
     return {};
   }
-  CheckResult check() const override { return {check_ok, 4, 8, "C[0, 0] = 1, reference 2"}; }
+  CheckResult check() const override { return {check_ok, true, 4, 8, "C[0, 0] = 1, reference 2"}; }
   std::span<const std::byte> output() const override { return output_; }
   Work work() const override { return {1000, 100, Peak::kInt8, false}; }
   std::string kernel() const override { return "fake.kernel"; }
@@ -80,7 +80,7 @@ TEST(Measure, AlternatesAtLeastFiveTimesAndReportsMedians) {
   FakePeer peer;
   const Row row = measure_fake(short_options(true), &peer, [](FakeCase*) {});
   EXPECT_EQ(row.error, "");
-  EXPECT_EQ(row.verified, Verified::kYes);
+  EXPECT_EQ(row.verified, Verified::kEqual);
   EXPECT_EQ(row.checked, "4 of 8 elements");
   EXPECT_EQ(row.kernel, "fake.kernel");
   EXPECT_GE(row.alternations, 5);
@@ -191,7 +191,11 @@ TEST_F(RealOps, RightResultsPass) {
         "quantize_rows/m:5/k:129/g:32/a:f32/thr:1"}) {
     const Row row = measure(text);
     EXPECT_EQ(row.error, "") << text;
-    EXPECT_EQ(row.verified, Verified::kYes) << text;
+    // Sums of integers are exact; a float sum, or SiLU, has a bound.
+    const std::string name = text;
+    const bool exact = name.find("bf16_gemm") != 0 && name.find("act:bf16") == std::string::npos &&
+                       name.find("silu_mul") == std::string::npos;
+    EXPECT_EQ(row.verified, exact ? Verified::kEqual : Verified::kWithinBound) << text;
     EXPECT_NE(row.kernel.find(".avx512."), std::string::npos) << text << ": " << row.kernel;
   }
 }
