@@ -29,11 +29,11 @@ std::vector<int> count_up(int first, int last) {
 }  // namespace
 
 Generator::Generator(std::string name, int callee_saved, bool poison, size_t max_bytes)
-    : Generator(std::move(name), callee_saved, poison, std::make_unique<uint8_t[]>(max_bytes),
-                max_bytes) {}
+    : Generator(std::move(name), callee_saved, poison,
+                Buffer(new (kBufferAlign) uint8_t[max_bytes]), max_bytes) {}
 
-Generator::Generator(std::string name, int callee_saved, bool poison,
-                     std::unique_ptr<uint8_t[]> buffer, size_t max_bytes)
+Generator::Generator(std::string name, int callee_saved, bool poison, Buffer buffer,
+                     size_t max_bytes)
     : Xbyak::CodeGenerator(max_bytes, buffer.get()),
       gp("r", gp_order(callee_saved)),
       vec("zmm", count_up(0, 31)),

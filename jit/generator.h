@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -61,13 +63,20 @@ class Generator : protected Xbyak::CodeGenerator {
   MaskPool mask;
 
  private:
-  Generator(std::string name, int callee_saved, bool poison, std::unique_ptr<uint8_t[]> buffer,
-            size_t max_bytes);
+  /// Page-aligned, as the published code will be: the assembler aligns loops by the address it
+  /// writes to, so any other start would make the bytes depend on where the heap put the buffer.
+  static constexpr std::align_val_t kBufferAlign{4096};
+  struct FreeBuffer {
+    void operator()(uint8_t* p) const noexcept { ::operator delete[](p, kBufferAlign); }
+  };
+  using Buffer = std::unique_ptr<uint8_t[], FreeBuffer>;
+
+  Generator(std::string name, int callee_saved, bool poison, Buffer buffer, size_t max_bytes);
 
   std::string name_;
   int callee_saved_;
   bool poison_;
-  std::unique_ptr<uint8_t[]> buffer_;
+  Buffer buffer_;
   std::vector<CodeSection> sections_;
   Xbyak::Reg64 args_;
 };

@@ -90,7 +90,9 @@ void check_family(const std::vector<Config>& configs, const Parse& parse) {
     EXPECT_TRUE(*parsed == config) << name;
     EXPECT_EQ(code->name, name);
     EXPECT_FALSE(code->register_map.empty());
-    EXPECT_EQ(code->bytes, generate(config)->bytes) << name;
+    // Something of another size in between moves the heap's next answer.
+    const std::vector<char> shift(static_cast<size_t>(16 + 48 * (legal % 7)));
+    EXPECT_TRUE(code->bytes == generate(config)->bytes) << name << ": other bytes the second time";
   }
   EXPECT_GT(legal, 0);
   ::testing::Test::RecordProperty("legal_configs", legal);
