@@ -145,7 +145,10 @@ int main_of(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   try {
-    return quern::bench::main_of(std::vector<std::string>(argv + 1, argv + argc));
+    const int code = quern::bench::main_of(std::vector<std::string>(argv + 1, argv + argc));
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    fmt::print(stderr, "quern-bench: standard output could not be written\n");
+    return 2;
   } catch (const quern::bench::UsageError& e) {
     fmt::print(stderr, "quern-bench: {}\n", e.what());
     return 2;

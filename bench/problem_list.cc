@@ -148,6 +148,30 @@ std::vector<Problem> quick_problems(int32_t threads, IsaLevel isa) {
   return problems;
 }
 
+namespace {
+
+/// A row is named by its problem, so a field that the op would ignore must not be in the name.
+void require_meant(const Problem& p, const std::string& text) {
+  const auto refuse = [&](const char* why) {
+    throw UsageError(fmt::format("problem '{}': {}", text, why));
+  };
+  constexpr int32_t kMaxThreads = 1024;
+  if (p.threads > kMaxThreads) refuse("thr must be at most 1024");
+  if (p.op == "quantize_rows") {
+    if (p.n != 0) refuse("quantize_rows has no n");
+    if (p.c != DType::kBF16) refuse("quantize_rows has no c: q is always s8");
+    const Epilogue& e = p.epilogue;
+    if (e.bias || e.residual || e.activation != Activation::kNone) {
+      refuse("quantize_rows has no epilogue");
+    }
+    return;
+  }
+  if (p.group != 0) refuse("only quantize_rows has groups");
+  if (p.op == "bf16_gemm" && p.a != DType::kBF16) refuse("bf16_gemm takes a:bf16 only");
+}
+
+}  // namespace
+
 std::vector<Problem> parse_problems(const std::vector<std::string>& texts, int32_t threads,
                                     IsaLevel isa) {
   std::vector<Problem> problems;
@@ -160,6 +184,7 @@ std::vector<Problem> parse_problems(const std::vector<std::string>& texts, int32
     Problem problem = *parsed;
     if (problem.threads == 0) problem.threads = threads;
     if (problem.isa == IsaLevel::kNone) problem.isa = isa;
+    require_meant(problem, text);
     problems.push_back(problem);
   }
   return problems;

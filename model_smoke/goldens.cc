@@ -95,6 +95,12 @@ Goldens Goldens::load(const ModelDir& dir, const std::string& file, int64_t voca
     if (tensors.find(at + "input_ids") == nullptr) break;
     out.prompts_.push_back(load_prompt(tensors, at, vocab_size));
   }
+  const size_t expected = root.at("prompts").size();
+  if (out.prompts_.size() != expected) {
+    throw InputError(tensors.file(), "promptI.input_ids",
+                     fmt::format("{} prompts, as {} lists", expected, json_name),
+                     std::to_string(out.prompts_.size()));
+  }
   if (out.prompts_.empty()) throw InputError(tensors.file(), "prompt0.input_ids", "it", "nothing");
   return out;
 }

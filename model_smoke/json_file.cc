@@ -105,10 +105,17 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
+void refuse_nul(std::string_view text, const std::string& file) {
+  const size_t at = text.find('\0');
+  if (at == std::string_view::npos) return;
+  throw InputError(file, "byte " + std::to_string(at), "valid JSON", "a NUL byte");
+}
+
 Json parse_json(std::string_view text, const std::string& file) {
   if (text.starts_with("\xef\xbb\xbf")) {
     throw InputError(file, "byte 0", "valid JSON", "a byte order mark");
   }
+  refuse_nul(text, file);
   StrictBuilder builder(file);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();

@@ -17,6 +17,10 @@ using Json = nlohmann::json;
 inline constexpr int kMaxJsonDepth = 64;
 inline constexpr uint64_t kMaxJsonKeys = 4'000'000;
 
+/// The JSON library takes a NUL byte for the end of the text: whatever follows would never be
+/// looked at.
+void refuse_nul(std::string_view text, const std::string& file);
+
 /// Strict JSON: valid UTF-8, no duplicate key, no text after the value, depth and key count
 /// bounded. Throws InputError naming `file` and the place.
 Json parse_json(std::string_view text, const std::string& file);

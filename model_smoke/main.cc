@@ -1,3 +1,4 @@
+#include <cstdio>
 #include <exception>
 
 #include <fmt/format.h>
@@ -71,7 +72,11 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    // Results that did not reach their file (a full disk, a closed pipe) are no success.
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    fmt::print(stderr, "quern-smoke: standard output could not be written\n");
+    return 2;
   } catch (const InputError& e) {
     fmt::print(stderr, "quern-smoke: {}\n", e.what());
   } catch (const std::exception& e) {

@@ -85,7 +85,11 @@ void check_rope_type(const JsonNode& rope) {
 
 void read_rope(const JsonNode& text, ModelConfig* c) {
   auto rope = text.find("rope_parameters");
-  if (!rope) rope = text.find("rope_scaling");
+  const auto old_spelling = text.find("rope_scaling");
+  if (rope && old_spelling && rope->value() != old_spelling->value()) {
+    old_spelling->fail("the same as rope_parameters, or nothing");
+  }
+  if (!rope) rope = old_spelling;
   if (rope) check_rope_type(*rope);
   // Inside the dictionary wins over the top level.
   const JsonNode& theta_at = rope && rope->value().contains("rope_theta") ? *rope : text;

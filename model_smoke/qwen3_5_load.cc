@@ -31,10 +31,19 @@ class Qwen3_5::Builder {
           load_layer(prefix_ + "layers." + std::to_string(i) + ".", config_.layer_types[i]));
     }
     checkpoint_.require_all_consumed();
+    warn_of_rounding();
     reserve_scratch();
   }
 
  private:
+  void warn_of_rounding() {
+    const int64_t rounded = loader_.wider_than_bf16();
+    if (rounded == 0 || model_.mode_.act == ActMode::kF32) return;
+    checkpoint_.warn(checkpoint_.source() + ": " + std::to_string(rounded) +
+                     " weight matrices are F16 or F32 and are rounded to bf16 (--backend reference "
+                     "--act f32 keeps them)");
+  }
+
   /// Embedding, final norm and lm_head, which may be the embedding again.
   void load_ends() {
     const int64_t vocab = config_.vocab_size, hidden = config_.hidden_size;

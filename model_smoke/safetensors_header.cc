@@ -225,6 +225,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Header parse_safetensors_header(std::string_view text, const std::string& file) {
+  refuse_nul(text, file);
   HeaderReader reader(file);
   Json::sax_parse(text.begin(), text.end(), &reader);
   Header header = reader.take();

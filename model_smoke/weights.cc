@@ -49,6 +49,7 @@ void WeightLoader::append(const ModuleRef& module, int64_t k, bool bias, int64_t
   const size_t row_bytes = static_cast<size_t>(k) * size_of(to.values.dtype());
   std::byte* rows = to.values.row<std::byte>(0) + static_cast<size_t>(row) * row_bytes;
   if (to.values.dtype() == DType::kF32) {
+    if (weight.dtype != FileDType::kBF16) ++wider_than_bf16_;
     const std::vector<float> numbers = to_f32(weight);
     std::memcpy(rows, numbers.data(), numbers.size() * sizeof(float));
   } else {

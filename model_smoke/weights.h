@@ -53,11 +53,15 @@ class WeightLoader {
   /// A tensor of that shape as f32 (F32, BF16 or F16 in the file).
   std::vector<float> vector(const std::string& name, std::initializer_list<int64_t> shape);
 
+  /// Matrices taken so far that the file holds in F16 or F32: a bf16 model rounds them.
+  int64_t wider_than_bf16() const noexcept { return wider_than_bf16_; }
+
  private:
   void append(const ModuleRef& module, int64_t k, bool bias, int64_t row, HostWeights& to);
 
   Checkpoint& checkpoint_;
   const QuantConfig& quant_;
+  int64_t wider_than_bf16_ = 0;
 };
 
 }  // namespace quern::smoke

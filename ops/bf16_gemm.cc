@@ -37,6 +37,7 @@ namespace {
 Status check(const Bf16GemmDesc& desc) noexcept {
   if (const Status s = check_count(desc.n, "desc.n", kMaxExtent); !s.ok()) return s;
   if (const Status s = check_count(desc.k, "desc.k", kMaxExtent); !s.ok()) return s;
+  if (const Status s = check_enums(desc.epilogue, desc.invariance); !s.ok()) return s;
   return check_dtype(desc.c, "desc.c", DType::kBF16, DType::kF32);
 }
 
@@ -92,7 +93,8 @@ Result<Bf16Gemm> Bf16Gemm::create(const Context& ctx, const Bf16GemmDesc& desc) 
 }
 
 const Bf16GemmDesc& Bf16Gemm::desc() const noexcept {
-  return impl_->desc;
+  static const Bf16GemmDesc kNone;
+  return impl_ == nullptr ? kNone : impl_->desc;
 }
 
 Result<PackedWeights> Bf16Gemm::Impl::pack(Span<const MatrixView> parts) const {
@@ -107,6 +109,7 @@ Result<PackedWeights> Bf16Gemm::Impl::pack(Span<const MatrixView> parts) const {
 }
 
 Result<PackedWeights> Bf16Gemm::pack(MatrixView w) const {
+  if (impl_ == nullptr) return no_plan();
   if (impl_->gate_up()) {
     return Status(StatusCode::kInvalidArgument, "a silu_mul plan packs with pack_gate_up");
   }
@@ -114,6 +117,7 @@ Result<PackedWeights> Bf16Gemm::pack(MatrixView w) const {
 }
 
 Result<PackedWeights> Bf16Gemm::pack_gate_up(MatrixView gate, MatrixView up) const {
+  if (impl_ == nullptr) return no_plan();
   if (!impl_->gate_up()) {
     return Status(StatusCode::kInvalidArgument, "pack_gate_up needs a plan with silu_mul");
   }
@@ -122,12 +126,14 @@ Result<PackedWeights> Bf16Gemm::pack_gate_up(MatrixView gate, MatrixView up) con
 }
 
 size_t Bf16Gemm::scratch_bytes(int64_t max_m) const noexcept {
+  if (impl_ == nullptr) return 0;
   const int64_t partial = impl_->plan.partial_bytes(max_m < 0 ? 0 : max_m);
   if (partial == 0) return 0;
   return static_cast<size_t>(partial * impl_->ctx.pool().size() + kScratchAlign);
 }
 
 Status Bf16Gemm::run(const Bf16GemmArgs& args, Span<std::byte> scratch) const noexcept {
+  if (impl_ == nullptr) return no_plan();
   const Impl& impl = *impl_;
   const RunReport report(impl.ctx.impl(), impl.plan.spec().problem,
                          impl.plan.kernel_name(args.a.rows), args.a.rows);
@@ -159,6 +165,7 @@ Status Bf16Gemm::run(const Bf16GemmArgs& args, Span<std::byte> scratch) const no
 }
 
 std::string Bf16Gemm::explain() const {
+  if (impl_ == nullptr) return no_plan().message();
   return to_string(impl_->plan.spec().problem) + '\n' + impl_->dispatch.explain() +
          impl_->plan.explain();
 }

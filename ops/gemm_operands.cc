@@ -33,6 +33,10 @@ Status check_weights(const PackedWeights* weights, const GemmShape& shape) noexc
 
 }  // namespace
 
+Status no_plan() noexcept {
+  return Status(StatusCode::kInvalidArgument, "this op holds no plan: it comes from create()");
+}
+
 Status check_operands(const GemmOperands& o, const GemmShape& shape) noexcept {
   if (const Status s = check_weights(o.weights, shape); !s.ok()) return s;
   if (const Status s = check_matrix(o.c, "c", shape.c, shape.m, shape.n); !s.ok()) return s;

@@ -34,6 +34,9 @@ struct GemmShape {
 /// one is a misunderstanding, not something to ignore.
 Status check_operands(const GemmOperands& operands, const GemmShape& shape) noexcept;
 
+/// What an op that create() never made (default-constructed or moved from) answers.
+Status no_plan() noexcept;
+
 /// The part of a run that follows from checked operands: C, bias, residual, weights.
 GemmRun make_run(const GemmPlan& plan, const GemmOperands& operands,
                  const GemmShape& shape) noexcept;

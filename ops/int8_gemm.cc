@@ -44,7 +44,7 @@ namespace {
 
 // |sum of k products of u8 and s8| < 2^31 after the correction for every k below this.
 constexpr int64_t kFirstWideK = 131072;
-// Row sums of s8 times 128 must fit 32 bits.
+// The sum of k signed bytes must fit 32 bits: -128 * 2^24 = -2^31.
 constexpr int64_t kMaxK = int64_t{1} << 24;
 
 // Rows whose quantized form is sure to be countable in bytes.
@@ -56,6 +56,7 @@ Status check(const Int8GemmDesc& desc) noexcept {
   if (const Status s = check_count(desc.n, "desc.n", kMaxExtent); !s.ok()) return s;
   if (const Status s = check_count(desc.k, "desc.k", kMaxK); !s.ok()) return s;
   if (const Status s = check_dtype(desc.c, "desc.c", DType::kBF16, DType::kF32); !s.ok()) return s;
+  if (const Status s = check_enums(desc.epilogue, desc.invariance); !s.ok()) return s;
   switch (desc.activations) {
     case Int8Activations::kDynamicS8:
       return check_dtype(desc.a, "desc.a", DType::kBF16, DType::kF32);
@@ -185,7 +186,8 @@ Result<Int8Gemm> Int8Gemm::create(const Context& ctx, const Int8GemmDesc& desc) 
 }
 
 const Int8GemmDesc& Int8Gemm::desc() const noexcept {
-  return impl_->desc;
+  static const Int8GemmDesc kNone;
+  return impl_ == nullptr ? kNone : impl_->desc;
 }
 
 Status Int8Gemm::Impl::check_weights(const Int8Weights& w, const char* codes,
@@ -200,6 +202,7 @@ Status Int8Gemm::Impl::check_weights(const Int8Weights& w, const char* codes,
 }
 
 Result<PackedWeights> Int8Gemm::pack(const Int8Weights& w) const {
+  if (impl_ == nullptr) return no_plan();
   if (impl_->gate_up()) {
     return Status(StatusCode::kInvalidArgument, "a silu_mul plan packs with pack_gate_up");
   }
@@ -208,6 +211,7 @@ Result<PackedWeights> Int8Gemm::pack(const Int8Weights& w) const {
 }
 
 Result<PackedWeights> Int8Gemm::pack_gate_up(const Int8Weights& gate, const Int8Weights& up) const {
+  if (impl_ == nullptr) return no_plan();
   if (!impl_->gate_up()) {
     return Status(StatusCode::kInvalidArgument, "pack_gate_up needs a plan with silu_mul");
   }
@@ -222,6 +226,7 @@ QuantizedRows Int8Gemm::Impl::quantized_rows(int64_t m) const noexcept {
 }
 
 size_t Int8Gemm::scratch_bytes(int64_t max_m) const noexcept {
+  if (impl_ == nullptr) return 0;
   const int64_t m = std::clamp<int64_t>(max_m, 0, max_rows(impl_->desc));
   // Few rows are quantized by every thread, more rows once, so the need does not grow with m alone.
   const int64_t few = std::min(m, QuantizedRows::kRowsForEachThread);
@@ -271,6 +276,7 @@ void Int8Gemm::Impl::run_checked(const Int8GemmArgs& args, Span<std::byte> scrat
 }
 
 Status Int8Gemm::run(const Int8GemmArgs& args, Span<std::byte> scratch) const noexcept {
+  if (impl_ == nullptr) return no_plan();
   const RunReport report(impl_->ctx.impl(), impl_->plan.spec().problem,
                          impl_->plan.kernel_name(args.a.rows), args.a.rows);
   if (const Status s = impl_->check_args(args); !s.ok()) return report.failed(s);
@@ -284,6 +290,7 @@ Status Int8Gemm::run(const Int8GemmArgs& args, Span<std::byte> scratch) const no
 }
 
 std::string Int8Gemm::explain() const {
+  if (impl_ == nullptr) return no_plan().message();
   std::string text = to_string(impl_->plan.spec().problem) + '\n' + impl_->dispatch.explain();
   if (impl_->quantize != nullptr) text += "  kernel " + impl_->quantize->name + '\n';
   return text + impl_->plan.explain();

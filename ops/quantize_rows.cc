@@ -6,6 +6,7 @@
 #include "ops/blocking.h"
 #include "ops/checked.h"
 #include "ops/dispatch.h"
+#include "ops/gemm_operands.h"
 #include "ops/mxcsr.h"
 #include "ops/poison.h"
 #include "ops/run_report.h"
@@ -82,11 +83,12 @@ Result<QuantizeRows> QuantizeRows::create(const Context& ctx, const QuantizeRows
 }
 
 const QuantizeRowsDesc& QuantizeRows::desc() const noexcept {
-  return impl_->desc;
+  static const QuantizeRowsDesc kNone;
+  return impl_ == nullptr ? kNone : impl_->desc;
 }
 
 int64_t QuantizeRows::groups() const noexcept {
-  return impl_->groups();
+  return impl_ == nullptr ? 1 : impl_->groups();
 }
 
 Status QuantizeRows::Impl::check(const QuantizeRowsArgs& args) const noexcept {
@@ -100,6 +102,7 @@ Status QuantizeRows::Impl::check(const QuantizeRowsArgs& args) const noexcept {
 }
 
 Status QuantizeRows::run(const QuantizeRowsArgs& args) const noexcept {
+  if (impl_ == nullptr) return no_plan();
   const Impl& impl = *impl_;
   const RunReport report(impl.ctx.impl(), impl.problem, impl.kernel->name, args.a.rows);
   if (const Status s = impl.check(args); !s.ok()) return report.failed(s);
@@ -126,6 +129,7 @@ Status QuantizeRows::run(const QuantizeRowsArgs& args) const noexcept {
 }
 
 std::string QuantizeRows::explain() const {
+  if (impl_ == nullptr) return no_plan().message();
   return to_string(impl_->problem) + '\n' + impl_->dispatch.explain() + "  kernel " +
          impl_->kernel->name + '\n';
 }

@@ -72,6 +72,17 @@ Status check_count(int64_t value, const char* name, int64_t limit) noexcept {
   return {};
 }
 
+Status check_enums(const Epilogue& epilogue, Invariance invariance) noexcept {
+  if (epilogue.activation != Activation::kNone && epilogue.activation != Activation::kSiluMul) {
+    return bad("desc.epilogue.activation ({0}) is unknown",
+               static_cast<int64_t>(epilogue.activation), 0, "");
+  }
+  if (invariance != Invariance::kStrict && invariance != Invariance::kFastest) {
+    return bad("desc.invariance ({0}) is unknown", static_cast<int64_t>(invariance), 0, "");
+  }
+  return {};
+}
+
 Status check_dtype(DType value, const char* name, DType first, DType second) noexcept {
   if (value == first || value == second) return {};
   return bad("{s} (dtype {0}) is not one this op supports", static_cast<int64_t>(value), 0, name);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "quern/epilogue.h"
 #include "quern/status.h"
 #include "quern/tensor_view.h"
 
@@ -23,6 +24,9 @@ int64_t row_step(const MatrixView& view) noexcept;
 
 /// A count of the Desc: 0 <= value <= limit.
 Status check_count(int64_t value, const char* name, int64_t limit) noexcept;
+
+/// Values of a newer header must not quietly mean an older default.
+Status check_enums(const Epilogue& epilogue, Invariance invariance) noexcept;
 
 /// dtype of the Desc is one of the two.
 Status check_dtype(DType value, const char* name, DType first, DType second) noexcept;

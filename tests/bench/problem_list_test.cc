@@ -124,6 +124,15 @@ TEST(ParseProblems, FillsInWhatIsLeftOutOnly) {
                                       "int8_gemm/m:1/n:2/k:3/isa:avx512/thr:1"}));
 }
 
+TEST(ParseProblems, FieldsThatTheOpWouldIgnoreAreRefused) {
+  for (const char* text :
+       {"quantize_rows/m:1/n:2/k:3", "quantize_rows/m:1/k:3/c:f32",
+        "quantize_rows/m:1/k:3/epi:bias", "int8_gemm/m:1/n:2/k:3/g:4", "bf16_gemm/m:1/n:2/k:3/g:4",
+        "bf16_gemm/m:1/n:2/k:3/a:f32", "bf16_gemm/m:1/n:2/k:3/thr:1025"}) {
+    EXPECT_NE(usage_error_of([&] { parse_problems({text}, 1, IsaLevel::kNone); }), "") << text;
+  }
+}
+
 TEST(ParseProblems, QuotesTheOneThatIsWrong) {
   const std::string error =
       usage_error_of([] { parse_problems({"int8_gemm/m:1/q:2"}, 1, IsaLevel::kNone); });

@@ -136,6 +136,10 @@ void add_numbers(std::vector<MalformedCase>* out) {
   out->push_back(
       rope_case("sections_negative", "mrope_section", Json::array({1, 1, -1}), "an integer"));
   out->push_back(set_case("rope_number", "rope_parameters", 7, "an object"));
+  out->push_back(set_case("rope_both_spellings_differ", "rope_scaling",
+                          Json{{"rope_type", "yarn"}, {"factor", 4}},
+                          "the same as rope_parameters"));
+  out->push_back(text_case("nul_then_more", std::string("{}\0{}", 5), {"byte 2", "a NUL byte"}));
   out->push_back(set_case("act_gelu", "hidden_act", "gelu", "silu"));
   out->push_back(set_case("bias_number", "attention_bias", 1, "true or false"));
   out->push_back(set_case("no_output_gate", "attn_output_gate", false, "true"));

@@ -68,6 +68,9 @@ void add_prefixes(std::vector<MalformedCase>* out) {
                     };
                   },
                   {kFile, "header length", "at most 100000000"}});
+  out->push_back(bytes_case("st_header_nul_then_more",
+                            safetensors_raw(std::string_view("{}\0{\"x\":1}", 10), ""),
+                            {"byte 2", "a NUL byte"}));
   out->push_back(bytes_case("st_trailing_byte", good + "x", {"data section", "bytes"}));
   out->push_back(bytes_case("st_cut_by_one", good.substr(0, good.size() - 1),
                             {"within the data section", "download complete"}));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "model_smoke/input_error.h"
 #include "model_smoke/metrics.h"
@@ -61,6 +62,32 @@ TEST(TinyModel, Int8Activations) {
 
 TEST(TinyModel, Int8WeightsWithBf16Activations) {
   expect_backends_agree(test::tiny_int8_model(), "bf16", 0.01);
+}
+
+/// The tensor in F32, each number with bits that bf16 does not have.
+void widen(TestTensor& t) {
+  std::string bytes;
+  for (size_t i = 0; i + 1 < t.bytes.size(); i += 2)
+    bytes += {'\x55', '\x55', t.bytes[i], t.bytes[i + 1]};
+  t.dtype = "F32";
+  t.bytes = std::move(bytes);
+}
+
+TEST(TinyModel, RoundingF32WeightsToBf16IsSaid) {
+  TestModel model = test::tiny_model();
+  for (TestTensor& t : model.tensors) {
+    if (t.name.find("mlp.down_proj.weight") != std::string::npos) widen(t);
+  }
+  const TempDir dir;
+  model.write(dir);
+  const auto warnings = [&](const std::string& act) {
+    ::testing::internal::CaptureStderr();
+    logits_of(dir.path(), "reference", act);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(warnings("bf16").find("2 weight matrices are F16 or F32 and are rounded to bf16"),
+            std::string::npos);
+  EXPECT_EQ(warnings("f32").find("rounded"), std::string::npos);
 }
 
 std::string bf16_bytes(int64_t n, float scale) {
