@@ -3,11 +3,12 @@
 #include <cstddef>
 #include <vector>
 
-#include "jit/config_name.h"
 #include "jit/gemm_microkernel.h"
 
 namespace quern::jit {
 namespace {
+
+constexpr std::string_view kFamily = "bf16_gemm.avx512";
 
 /// bf16 weights: zmm lane c of panel v holds two consecutive depths of column 16 v + c, and a
 /// broadcast of two bf16 of a row of A meets them in vdpbf16ps. One chain of dot products an
@@ -20,12 +21,7 @@ namespace {
 class Bf16GemmAvx512 final : public GemmMicrokernel {
  public:
   explicit Bf16GemmAvx512(const Bf16GemmAvx512Config& config)
-      : GemmMicrokernel(to_string(config),
-                        {.mr = config.mr,
-                         .nr = config.nr,
-                         .prefetch = config.prefetch,
-                         .epilogue = config.epilogue,
-                         .poison = config.poison},
+      : GemmMicrokernel(to_string(config), config,
                         config.b == DType::kU8
                             ? Step{.k_step_log2 = 2, .a_bytes = 8, .round_up = false}
                             : Step{.k_step_log2 = 1, .a_bytes = 4, .round_up = false}),
@@ -182,32 +178,14 @@ void Bf16GemmAvx512::emit_to_f32() {
 }  // namespace
 
 std::string to_string(const Bf16GemmAvx512Config& config) {
-  std::string name = "bf16_gemm.avx512.bf16";
-  name += to_string(config.b);
-  name += to_string(config.epilogue.c);
-  name += ".mr" + std::to_string(config.mr) + ".nr" + std::to_string(config.nr);
-  name += ".pf" + std::to_string(config.prefetch) + '.' + epilogue_name(config.epilogue);
-  if (config.poison) name += ".poison";
-  return name;
+  return to_string(GemmName{kFamily, DType::kBF16, config.b, config, {}});
 }
 
-std::optional<Bf16GemmAvx512Config> parse_bf16_gemm_avx512(std::string_view name) {
-  const auto words = split_name(name);
-  if (words.size() < 7) return std::nullopt;
-  const auto types = parse_dtypes(words[2]);
-  const auto mr = parse_field(words[3], "mr");
-  const auto nr = parse_field(words[4], "nr");
-  const auto prefetch = parse_field(words[5], "pf");
-  if (!types || types->size() != 3 || !mr || !nr || !prefetch) return std::nullopt;
-  Bf16GemmAvx512Config config;
-  config.b = (*types)[1];
-  config.mr = *mr;
-  config.nr = *nr;
-  config.prefetch = *prefetch;
-  config.epilogue.c = (*types)[2];
-  if (!parse_epilogue(std::string(words[6]), &config.epilogue)) return std::nullopt;
-  config.poison = words.size() > 7;
-  if (to_string(config) != name) return std::nullopt;
+std::optional<Bf16GemmAvx512Config> parse_bf16_gemm_avx512(std::string_view text) {
+  const auto name = parse_gemm_name(text);
+  if (!name) return std::nullopt;
+  const Bf16GemmAvx512Config config{name->config, name->b};
+  if (to_string(config) != text) return std::nullopt;
   return config;
 }
 
@@ -215,7 +193,7 @@ const char* invalid(const Bf16GemmAvx512Config& config) {
   if (config.b != DType::kBF16 && config.b != DType::kU8) return "b must be bf16 or u8";
   // u8: two decoded vectors a panel, three constants, one temporary; the activation comes later.
   const int others = config.b == DType::kU8 ? 2 * config.nr + 4 : config.nr + 1;
-  return invalid_shape(config.mr, config.nr, others, config.prefetch, config.epilogue);
+  return invalid_shape(config, others);
 }
 
 Result<GeneratedCode> generate(const Bf16GemmAvx512Config& config) {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "jit/gemm_args.h"
-#include "jit/gemm_epilogue.h"
+#include "jit/gemm_config.h"
 #include "jit/kernel.h"
 #include "quern/status.h"
 
@@ -14,13 +14,8 @@ namespace quern::jit {
 /// bf16 activations times bf16 weights, or times u8 codes (w + 128) that are decoded exactly to
 /// bf16 in registers, with AVX512-BF16 dot products. Argument struct: GemmArgs; col_scale only with
 /// u8.
-struct Bf16GemmAvx512Config {
+struct Bf16GemmAvx512Config : GemmConfig {
   DType b = DType::kBF16;  ///< kBF16 or kU8
-  int mr = 1;              ///< rows, 1..16
-  int nr = 1;              ///< vectors of 16 packed columns, 1..4; even with silu_mul
-  int prefetch = 0;        ///< bytes ahead of each panel's stream, a multiple of 64; 0: none
-  bool poison = false;
-  GemmEpilogue epilogue;
 
   auto operator<=>(const Bf16GemmAvx512Config&) const = default;
 };

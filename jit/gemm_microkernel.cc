@@ -28,7 +28,7 @@ constexpr float kSiluConstants[] = {
 
 }  // namespace
 
-GemmMicrokernel::GemmMicrokernel(std::string name, const Shape& shape, const Step& step)
+GemmMicrokernel::GemmMicrokernel(std::string name, const GemmConfig& shape, const Step& step)
     : Generator(std::move(name), /*callee_saved=*/6, shape.poison), shape_(shape), step_(step) {}
 
 void GemmMicrokernel::emit() {

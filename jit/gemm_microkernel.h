@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "jit/gemm_args.h"
-#include "jit/gemm_epilogue.h"
+#include "jit/gemm_config.h"
 #include "jit/generator.h"
 
 namespace quern::jit {
@@ -26,13 +26,6 @@ namespace quern::jit {
 /// epilogue
 class GemmMicrokernel : public Generator {
  protected:
-  struct Shape {
-    int mr = 0;
-    int nr = 0;
-    int prefetch = 0;  ///< bytes ahead of each panel's stream; 0: none
-    GemmEpilogue epilogue;
-    bool poison = false;
-  };
   /// How the K loop moves: one step consumes `k_step` elements of depth, 64 bytes of each panel.
   struct Step {
     int k_step_log2 = 0;
@@ -40,7 +33,7 @@ class GemmMicrokernel : public Generator {
     bool round_up = false;  ///< A is padded: a partial last step is run as a whole one
   };
 
-  GemmMicrokernel(std::string name, const Shape& shape, const Step& step);
+  GemmMicrokernel(std::string name, const GemmConfig& shape, const Step& step);
 
   void emit() override;
 
@@ -64,7 +57,7 @@ class GemmMicrokernel : public Generator {
   const Xbyak::Reg64& k() const { return k_; }
   /// The field of GemmArgs at `offset`, as a 64-bit operand.
   Xbyak::Address arg(size_t offset) { return qword[args() + offset]; }
-  const Shape& shape() const { return shape_; }
+  const GemmConfig& shape() const { return shape_; }
   void emit_prefetch(int b_offset);
   int partial_offset(int m, int v) const { return (m * shape_.nr + v) * 64; }
 
@@ -83,7 +76,7 @@ class GemmMicrokernel : public Generator {
   int outputs() const { return gate_up() ? shape_.nr / 2 : shape_.nr; }
   const Xbyak::Opmask& columns(int j) const { return columns_[static_cast<size_t>(j)]; }
 
-  Shape shape_;
+  GemmConfig shape_;
   Step step_;
   std::vector<Xbyak::Zmm> acc_;
   std::vector<Xbyak::Opmask> columns_;  ///< which of 16 columns exist, for each output vector

@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <vector>
 
-#include "jit/config_name.h"
 #include "jit/gemm_microkernel.h"
 
 namespace quern::jit {
 namespace {
+
+constexpr std::string_view kFamily = "int8_gemm.avx512";
+constexpr std::string_view kWide = "wide";
 
 /// zmm lane c of panel v holds four consecutive depths of column 16 v + c; a broadcast of four
 /// bytes of a row of A meets them in vpdpbusd, whose first source is unsigned (the codes) and whose
@@ -16,12 +18,7 @@ namespace {
 class Int8GemmAvx512 final : public GemmMicrokernel {
  public:
   explicit Int8GemmAvx512(const Int8GemmAvx512Config& config)
-      : GemmMicrokernel(to_string(config),
-                        {.mr = config.mr,
-                         .nr = config.nr,
-                         .prefetch = config.prefetch,
-                         .epilogue = config.epilogue,
-                         .poison = config.poison},
+      : GemmMicrokernel(to_string(config), config,
                         {.k_step_log2 = 2, .a_bytes = 4, .round_up = true}),
         wide_(config.wide) {}
 
@@ -160,39 +157,21 @@ void Int8GemmAvx512::emit_scale_row(int m, const Xbyak::Reg64& row_scale,
 }  // namespace
 
 std::string to_string(const Int8GemmAvx512Config& config) {
-  std::string name = "int8_gemm.avx512.s8u8";
-  name += to_string(config.epilogue.c);
-  name += ".mr" + std::to_string(config.mr) + ".nr" + std::to_string(config.nr);
-  name += ".pf" + std::to_string(config.prefetch) + '.' + epilogue_name(config.epilogue);
-  if (config.wide) name += ".wide";
-  if (config.poison) name += ".poison";
-  return name;
+  GemmName name{kFamily, DType::kS8, DType::kU8, config, {}};
+  if (config.wide) name.options.push_back(kWide);
+  return to_string(name);
 }
 
-std::optional<Int8GemmAvx512Config> parse_int8_gemm_avx512(std::string_view name) {
-  const auto words = split_name(name);
-  if (words.size() < 7) return std::nullopt;
-  const auto types = parse_dtypes(words[2]);
-  const auto mr = parse_field(words[3], "mr");
-  const auto nr = parse_field(words[4], "nr");
-  const auto prefetch = parse_field(words[5], "pf");
-  if (!types || types->size() != 3 || !mr || !nr || !prefetch) return std::nullopt;
-  Int8GemmAvx512Config config;
-  config.mr = *mr;
-  config.nr = *nr;
-  config.prefetch = *prefetch;
-  config.epilogue.c = (*types)[2];
-  if (!parse_epilogue(std::string(words[6]), &config.epilogue)) return std::nullopt;
-  for (size_t i = 7; i < words.size(); ++i) {
-    if (words[i] == "wide") config.wide = true;
-    if (words[i] == "poison") config.poison = true;
-  }
-  if (to_string(config) != name) return std::nullopt;
+std::optional<Int8GemmAvx512Config> parse_int8_gemm_avx512(std::string_view text) {
+  const auto name = parse_gemm_name(text);
+  if (!name) return std::nullopt;
+  const Int8GemmAvx512Config config{name->config, name->has(kWide)};
+  if (to_string(config) != text) return std::nullopt;
   return config;
 }
 
 const char* invalid(const Int8GemmAvx512Config& config) {
-  return invalid_shape(config.mr, config.nr, config.nr + 1, config.prefetch, config.epilogue);
+  return invalid_shape(config, config.nr + 1);
 }
 
 Result<GeneratedCode> generate(const Int8GemmAvx512Config& config) {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "jit/gemm_args.h"
-#include "jit/gemm_epilogue.h"
+#include "jit/gemm_config.h"
 #include "jit/kernel.h"
 #include "quern/status.h"
 
@@ -13,13 +13,8 @@ namespace quern::jit {
 
 /// s8 activations times u8 weight codes (w + 128) with VNNI. Argument struct: GemmArgs, with
 /// row_scale, row_sum and col_scale.
-struct Int8GemmAvx512Config {
-  int mr = 1;  ///< rows, 1..16
-  int nr = 1;  ///< vectors of 16 packed columns, 1..4; mr * nr + nr + 1 <= 32; even with silu_mul
-  int prefetch = 0;   ///< bytes ahead of each panel's stream, a multiple of 64; 0: none
+struct Int8GemmAvx512Config : GemmConfig {  // mr * nr + nr + 1 <= 32
   bool wide = false;  ///< sums over more than 131,071 products: partial sums in s64
-  bool poison = false;
-  GemmEpilogue epilogue;
 
   auto operator<=>(const Int8GemmAvx512Config&) const = default;
 };

@@ -62,7 +62,7 @@ Result<size_t> GemmPlan::kernel_set(ContextImpl& ctx, const GemmBlocking& b) {
   KernelSet set{b.mr, b.nr, b.prefetch_bytes, {}};
   for (int mr = 1; mr <= b.mr; ++mr) {
     for (int nr = 1; nr <= b.nr; ++nr) {
-      if (spec_.gate_up && nr % 2 != 0) {  // gate and up come in pairs, so no block is this wide
+      if (spec_.gate_up() && nr % 2 != 0) {  // gate and up come in pairs, so no block is this wide
         set.kernels.push_back(nullptr);
         continue;
       }

@@ -32,10 +32,11 @@ struct KernelSet {
 struct GemmSpec {
   Problem problem;  ///< op, n, k, dtypes, epilogue; m is filled in for each look-up
   GemmFacts facts;
-  bool gate_up = false;
   /// Name and generator of the family's kernel for a register block.
   std::function<std::string(int mr, int nr, int prefetch)> kernel_name;
   std::function<Result<jit::GeneratedCode>(int mr, int nr, int prefetch)> generate;
+
+  bool gate_up() const noexcept { return problem.epilogue.activation == Activation::kSiluMul; }
 };
 
 /// Blocking for every M bucket and every kernel it can need, made at create; immutable afterwards.

@@ -22,7 +22,7 @@ class Walk {
         facts_(run.plan->spec().facts),
         blocking_(run.plan->blocking(run.m)),
         kernels_(run.plan->kernels(run.m)),
-        parts_(run.plan->spec().gate_up ? 2 : 1),
+        parts_(run.plan->spec().gate_up() ? 2 : 1),
         partial_(partial) {}
 
   void rows_and_panels(Range rows, Range panels) noexcept {
@@ -102,7 +102,7 @@ int64_t column_units(const GemmPlan& plan) noexcept {
 
 void run_gemm_part(const GemmRun& run, int tid, std::byte* partial) noexcept {
   if (tid >= run.grid.m_parts * run.grid.n_parts) return;
-  const int64_t parts = run.plan->spec().gate_up ? 2 : 1;
+  const int64_t parts = run.plan->spec().gate_up() ? 2 : 1;
   const Range rows = split_range(run.m, run.grid.m_parts, tid / run.grid.n_parts);
   const Range units =
       split_range(column_units(*run.plan), run.grid.n_parts, tid % run.grid.n_parts);

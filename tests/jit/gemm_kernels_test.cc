@@ -150,7 +150,7 @@ TEST_F(GemmKernels, Int8EveryShapeAndTail) {
   for (int mr = 1; mr <= 16; ++mr) {
     for (int nr = 1; nr <= 4; ++nr) {
       for (bool wide : {false, true}) {
-        const Int8GemmAvx512Config config{mr, nr, 64, wide, true, kLinear};
+        const Int8GemmAvx512Config config{{mr, nr, 64, true, kLinear}, wide};
         if (invalid(config) != nullptr) continue;
         const KernelHandle kernel = make(config);
         for (int k : kDepths) {
@@ -179,7 +179,7 @@ TEST_F(GemmKernels, Bf16EveryShapeAndTail) {
   for (DType type : {DType::kBF16, DType::kU8}) {
     for (int mr = 1; mr <= 16; ++mr) {
       for (int nr = 1; nr <= 4; ++nr) {
-        const Bf16GemmAvx512Config config{type, mr, nr, 64, true, kLinear};
+        const Bf16GemmAvx512Config config{{mr, nr, 64, true, kLinear}, type};
         if (invalid(config) != nullptr) continue;
         const KernelHandle kernel = make(config);
         for (int k : kDepths) {
@@ -208,7 +208,8 @@ TEST_F(GemmKernels, Bf16EveryShapeAndTail) {
 TEST_F(GemmKernels, EveryU8CodeDecodesExactly) {
   if (!features_.bf16) GTEST_SKIP() << "not run: no AVX512-BF16";
   Numbers numbers(3);
-  const KernelHandle kernel = make(Bf16GemmAvx512Config{DType::kU8, 1, 4, 0, true, {DType::kF32}});
+  const KernelHandle kernel =
+      make(Bf16GemmAvx512Config{{1, 4, 0, true, {DType::kF32}}, DType::kU8});
   for (int slot = 0; slot < 4; ++slot) {
     for (int first = -128; first < 128; first += 64) {
       Block block(1, 64, 4, numbers);
@@ -236,7 +237,7 @@ TEST_F(GemmKernels, EveryU8CodeDecodesExactly) {
 TEST_F(GemmKernels, CutsOfKContinueFromPartialSums) {
   Numbers numbers(4);
   for (bool wide : {false, true}) {
-    const KernelHandle kernel = make(Int8GemmAvx512Config{5, 3, 0, wide, true, kLinear});
+    const KernelHandle kernel = make(Int8GemmAvx512Config{{5, 3, 0, true, kLinear}, wide});
     const Block block(5, 48, 200, numbers);
     const auto a = block.a_s8();
     const auto b = block.b_u8();
@@ -266,7 +267,7 @@ TEST_F(GemmKernels, WideSumsAreExactBeyond32Bits) {
   constexpr int kPart = 65536;
   constexpr int kParts = 3;
   Numbers numbers(5);
-  const KernelHandle kernel = make(Int8GemmAvx512Config{1, 1, 0, true, true, {DType::kF32}});
+  const KernelHandle kernel = make(Int8GemmAvx512Config{{1, 1, 0, true, {DType::kF32}}, true});
   Block block(1, 16, kPart, numbers);
   std::fill(block.a.begin(), block.a.end(), -128);
   std::fill(block.w.begin(), block.w.end(), -128);

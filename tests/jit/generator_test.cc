@@ -49,7 +49,7 @@ std::vector<Int8GemmAvx512Config> all_int8() {
   for (bool wide : {false, true}) {
     for (int prefetch : {0, 1024}) {
       const auto some =
-          with_shapes<Int8GemmAvx512Config>({.prefetch = prefetch, .wide = wide, .poison = wide});
+          with_shapes<Int8GemmAvx512Config>({{.prefetch = prefetch, .poison = wide}, wide});
       all.insert(all.end(), some.begin(), some.end());
     }
   }
@@ -60,8 +60,8 @@ std::vector<Bf16GemmAvx512Config> all_bf16() {
   std::vector<Bf16GemmAvx512Config> all;
   for (DType b : {DType::kBF16, DType::kU8}) {
     for (int prefetch : {0, 512}) {
-      const auto some = with_shapes<Bf16GemmAvx512Config>(
-          {.b = b, .prefetch = prefetch, .poison = prefetch != 0});
+      const auto some =
+          with_shapes<Bf16GemmAvx512Config>({{.prefetch = prefetch, .poison = prefetch != 0}, b});
       all.insert(all.end(), some.begin(), some.end());
     }
   }

@@ -1,0 +1,101 @@
+#include "jit/gemm_config.h"
+
+#include <algorithm>
+
+#include "jit/config_name.h"
+
+namespace quern::jit {
+namespace {
+
+constexpr std::string_view kPoison = "poison";
+
+/// "epi=none" or "epi=bias+silu_mul+residual".
+std::string epilogue_word(const GemmEpilogue& epilogue) {
+  std::string text;
+  const auto add = [&text](const char* part) {
+    if (!text.empty()) text += '+';
+    text += part;
+  };
+  if (epilogue.bias) add("bias");
+  if (epilogue.activation == Activation::kSiluMul) add("silu_mul");
+  if (epilogue.residual) add("residual");
+  return "epi=" + (text.empty() ? std::string("none") : text);
+}
+
+std::optional<GemmEpilogue> parse_epilogue(std::string_view word, DType c) {
+  // Eight combinations: comparing with each keeps this the exact inverse of epilogue_word.
+  for (int bits = 0; bits < 8; ++bits) {
+    const GemmEpilogue e{c, (bits & 1) != 0,
+                         (bits & 2) != 0 ? Activation::kSiluMul : Activation::kNone,
+                         (bits & 4) != 0};
+    if (epilogue_word(e) == word) return e;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool GemmName::has(std::string_view option) const {
+  return std::find(options.begin(), options.end(), option) != options.end();
+}
+
+std::string to_string(const GemmName& name) {
+  const GemmConfig& c = name.config;
+  std::string text(name.family);
+  text += '.';
+  text += to_string(name.a);
+  text += to_string(name.b);
+  text += to_string(c.epilogue.c);
+  text += ".mr" + std::to_string(c.mr) + ".nr" + std::to_string(c.nr);
+  text += ".pf" + std::to_string(c.prefetch) + '.' + epilogue_word(c.epilogue);
+  for (const std::string_view option : name.options) {
+    text += '.';
+    text += option;
+  }
+  if (c.poison) {
+    text += '.';
+    text += kPoison;
+  }
+  return text;
+}
+
+std::optional<GemmName> parse_gemm_name(std::string_view text) {
+  const auto words = split_name(text);
+  if (words.size() < 7) return std::nullopt;
+  const auto types = parse_dtypes(words[2]);
+  const auto mr = parse_field(words[3], "mr");
+  const auto nr = parse_field(words[4], "nr");
+  const auto prefetch = parse_field(words[5], "pf");
+  if (!types || types->size() != 3 || !mr || !nr || !prefetch) return std::nullopt;
+  const auto epilogue = parse_epilogue(words[6], (*types)[2]);
+  if (!epilogue) return std::nullopt;
+  GemmName name;
+  name.family = text.substr(0, words[0].size() + 1 + words[1].size());
+  name.a = (*types)[0];
+  name.b = (*types)[1];
+  name.config = {*mr, *nr, *prefetch, words.size() > 7 && words.back() == kPoison, *epilogue};
+  name.options.assign(words.begin() + 7, words.end() - (name.config.poison ? 1 : 0));
+  return name;
+}
+
+const char* invalid_shape(const GemmConfig& config, int others) {
+  // The epilogue's silu_mul needs three registers beside the accumulators.
+  constexpr int kEpilogueOthers = 4;
+  const int mr = config.mr, nr = config.nr;
+  const GemmEpilogue& epilogue = config.epilogue;
+  if (mr < 1 || mr > 16) return "mr must be 1..16";
+  if (nr < 1 || nr > 4) return "nr must be 1..4";
+  if (mr * nr + (others > kEpilogueOthers ? others : kEpilogueOthers) > 32) {
+    return "mr * nr accumulators and the operands must fit 32 vector registers";
+  }
+  if (config.prefetch < 0 || config.prefetch > (1 << 20) || config.prefetch % 64 != 0) {
+    return "prefetch must be a multiple of 64 in 0..2^20";
+  }
+  if (epilogue.c != DType::kBF16 && epilogue.c != DType::kF32) return "c must be bf16 or f32";
+  if (epilogue.activation == Activation::kSiluMul && nr % 2 != 0) {
+    return "silu_mul needs pairs of gate and up panels: nr must be even";
+  }
+  return nullptr;
+}
+
+}  // namespace quern::jit

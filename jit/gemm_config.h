@@ -1,0 +1,56 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quern/dtype.h"
+#include "quern/epilogue.h"
+
+namespace quern::jit {
+
+/// The part of a GEMM kernel's Config that shapes what follows the last dot product.
+struct GemmEpilogue {
+  DType c = DType::kBF16;  ///< kBF16 or kF32
+  bool bias = false;
+  Activation activation = Activation::kNone;
+  bool residual = false;
+
+  auto operator<=>(const GemmEpilogue&) const = default;
+};
+
+/// What every GEMM micro-kernel's Config begins with; a family adds the fields of its own.
+struct GemmConfig {
+  int mr = 1;        ///< rows, 1..16
+  int nr = 1;        ///< vectors of 16 packed columns, 1..4; even with silu_mul
+  int prefetch = 0;  ///< bytes ahead of each panel's stream, a multiple of 64; 0: none
+  bool poison = false;
+  GemmEpilogue epilogue;
+
+  auto operator<=>(const GemmConfig&) const = default;
+};
+
+/// A GEMM kernel's name, taken apart:
+///   <family>.<a><b><c>.mr6.nr4.pf1024.epi=bias+silu_mul[.<option>...][.poison]
+/// for example "int8_gemm.avx512.s8u8bf16.mr6.nr4.pf1024.epi=none.wide".
+struct GemmName {
+  std::string_view family;  ///< two words: "int8_gemm.avx512"
+  DType a = DType::kBF16;
+  DType b = DType::kBF16;
+  GemmConfig config;                      ///< C's type is in its epilogue
+  std::vector<std::string_view> options;  ///< words of the family's own, in its order
+
+  bool has(std::string_view option) const;
+};
+std::string to_string(const GemmName& name);
+/// Lenient about what follows the epilogue: a family's parse function compares what it understood,
+/// written again, with the text.
+std::optional<GemmName> parse_gemm_name(std::string_view text);
+
+/// The rules every GEMM micro-kernel's Config keeps; `others` counts the vector registers its K
+/// loop needs besides the mr * nr accumulators. Null where all hold, else the text of the broken
+/// one.
+const char* invalid_shape(const GemmConfig& config, int others);
+
+}  // namespace quern::jit

@@ -1,0 +1,168 @@
+#include "ops/packed_gemm.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "jit/quantize_rows_avx512.h"
+#include "ops/mxcsr.h"
+#include "ops/poison.h"
+#include "ops/run_report.h"
+
+namespace quern::inline v0 {
+namespace {
+
+/// One call. With quantized rows phase 0 fills them and phase 1 multiplies; they are the same phase
+/// where every thread quantizes the few rows for itself and no barrier is needed.
+struct Job {
+  GemmRun run;
+  QuantizedRows rows;
+  const jit::Kernel* quantize = nullptr;
+  MatrixView a;
+  const float* a_scale = nullptr;  ///< the caller's, with s8 activations
+  std::byte* partials = nullptr;
+  int64_t partial_bytes = 0;
+
+  int phases() const noexcept { return quantize != nullptr && rows.copies == 1 ? 2 : 1; }
+};
+
+void job_phase(void* ctx, int phase, int tid, int nthreads) {
+  const auto& job = *static_cast<const Job*>(ctx);
+  const MxcsrScope mxcsr;
+  GemmRun run = job.run;
+  if (job.quantize != nullptr) {
+    const int copy = job.rows.copies == 1 ? 0 : tid;
+    if (phase == 0) {
+      const Range mine = job.rows.copies == 1 ? split_range(run.m, nthreads, tid) : Range{0, run.m};
+      job.rows.quantize(*job.quantize, job.a, mine, copy);
+      if (job.phases() == 2) return;
+    }
+    run.a = job.rows.q(copy);
+    run.a_stride = job.rows.q_stride;
+    run.row_scale = job.a_scale != nullptr ? job.a_scale : job.rows.scale(copy);
+    run.row_sum = job.rows.sum(copy);
+  }
+  run_gemm_part(run, tid, job.partials + tid * job.partial_bytes);
+}
+
+Result<jit::KernelHandle> quantize_kernel(ContextImpl& ctx, DType a) {
+  const jit::QuantizeRowsAvx512Config config{a, QuantizedRows::kPad, kPoisonRegisters};
+  return ctx.kernel(to_string(config), [&] { return generate(config); });
+}
+
+}  // namespace
+
+jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefetch) noexcept {
+  const Epilogue& e = problem.epilogue;
+  return {mr, nr, prefetch, kPoisonRegisters, {problem.c, e.bias, e.activation, e.residual}};
+}
+
+Result<PackedGemm> PackedGemm::create(const Context& ctx, PackedGemmSpec spec) {
+  CreateReport report(ctx.impl(), spec.gemm.problem);
+  Dispatch dispatch = choose_family(ctx.impl(), spec.gemm.problem, spec.needs);
+  if (!dispatch.status.ok()) return report.failed(dispatch.status);
+  auto plan = GemmPlan::create(ctx.impl(), std::move(spec.gemm));
+  if (!plan.ok()) return report.failed(plan.status());
+  jit::KernelHandle quantize;
+  if (spec.quantized_rows) {
+    auto kernel = quantize_kernel(ctx.impl(), plan->spec().problem.a);
+    if (!kernel.ok()) return report.failed(kernel.status());
+    quantize = std::move(*kernel);
+  }
+  report.created(plan->kernel_name(1));
+  return PackedGemm(ctx, std::move(spec), std::move(dispatch), std::move(*plan),
+                    std::move(quantize));
+}
+
+GemmShape PackedGemm::shape(int64_t m) const noexcept {
+  const Problem& p = spec().problem;
+  return {m, p.n, p.k, p.c, layout_, p.epilogue};
+}
+
+Status PackedGemm::check_parts(size_t parts) const noexcept {
+  if (spec().gate_up() && parts == 1) {
+    return Status(StatusCode::kInvalidArgument, "a silu_mul plan packs with pack_gate_up");
+  }
+  if (!spec().gate_up() && parts == 2) {
+    return Status(StatusCode::kInvalidArgument, "pack_gate_up needs a plan with silu_mul");
+  }
+  return {};
+}
+
+// Rows whose quantized form is sure to be countable in bytes.
+int64_t PackedGemm::max_rows() const noexcept {
+  if (quantize_ == nullptr) return kMaxExtent;
+  return kMaxExtent / std::max<int64_t>(spec().problem.k, 1) / 2;
+}
+
+QuantizedRows PackedGemm::quantized_rows(int64_t m, const ThreadPool& pool) const noexcept {
+  return QuantizedRows(m, spec().problem.k, quantize_ == nullptr ? 0 : pool.size());
+}
+
+size_t PackedGemm::scratch_bytes(int64_t max_m) const noexcept {
+  const ThreadPool& pool = ctx_.pool();
+  const int64_t m = std::clamp<int64_t>(max_m, 0, max_rows());
+  // Few rows are quantized by every thread, more rows once, so the need does not grow with m alone.
+  const int64_t few = std::min(m, QuantizedRows::kRowsForEachThread);
+  const int64_t rows = std::max(quantized_rows(m, pool).bytes(), quantized_rows(few, pool).bytes());
+  const int64_t partials = plan_.partial_bytes(m) * pool.size();
+  return rows + partials == 0 ? 0 : static_cast<size_t>(rows + partials + kScratchAlign);
+}
+
+Status PackedGemm::check_args(const PackedGemmArgs& args) const noexcept {
+  const int64_t m = args.a.rows;
+  const Problem& problem = spec().problem;
+  if (const Status s = check_count(m, "a.rows", kMaxExtent); !s.ok()) return s;
+  if (m > max_rows()) {
+    return Status(StatusCode::kTooLarge, "a of {0} rows and {1} columns needs too much scratch", m,
+                  problem.k);
+  }
+  if (const Status s = check_matrix(args.a, "a", problem.a, m, problem.k); !s.ok()) return s;
+  if (a_scaled_) {
+    if (const Status s = check_vector(args.a_scale, "a_scale", DType::kF32, m); !s.ok()) return s;
+  } else if (args.a_scale.data != nullptr) {
+    return Status(StatusCode::kInvalidArgument,
+                  "a_scale given, but only s8 activations come with scales");
+  }
+  return check_operands(args.operands, shape(m));
+}
+
+void PackedGemm::run_checked(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept {
+  const int64_t m = args.a.rows;
+  SerialPool serial;
+  ThreadPool& pool = runs_serially(spec().facts, m, spec().problem.n) ? serial : ctx_.pool();
+  Job job;
+  job.run = make_run(plan_, args.operands, shape(m));
+  job.run.a = static_cast<const std::byte*>(args.a.data);
+  job.run.a_stride = row_step(args.a);
+  job.run.grid = choose_grid(m, column_units(plan_), pool.size());
+  job.a = args.a;
+  job.a_scale = static_cast<const float*>(args.a_scale.data);
+  job.quantize = quantize_.get();
+  job.rows = quantized_rows(m, pool);
+  job.partial_bytes = plan_.partial_bytes(m);
+  if (job.rows.bytes() + job.partial_bytes != 0) {
+    std::byte* memory = align_scratch(scratch);
+    job.rows.memory = memory;
+    job.partials = memory + job.rows.bytes();
+  }
+  pool.run(job.phases(), job_phase, &job);
+}
+
+Status PackedGemm::run(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept {
+  const int64_t m = args.a.rows;
+  const RunReport report(ctx_.impl(), spec().problem, plan_.kernel_name(m), m);
+  if (const Status s = check_args(args); !s.ok()) return report.failed(s);
+  if (const Status s = check_scratch(scratch, scratch_bytes(m)); !s.ok()) return report.failed(s);
+  if (m == 0 || spec().problem.n == 0) return {};
+  run_checked(args, scratch);
+  report.finished();
+  return {};
+}
+
+std::string PackedGemm::explain() const {
+  std::string text = to_string(spec().problem) + '\n' + dispatch_.explain();
+  if (quantize_ != nullptr) text += "  kernel " + quantize_->name + '\n';
+  return text + plan_.explain();
+}
+
+}  // namespace quern::inline v0

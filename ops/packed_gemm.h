@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "jit/gemm_config.h"
+#include "ops/dispatch.h"
+#include "ops/gemm_operands.h"
+#include "ops/gemm_plan.h"
+#include "ops/row_quantizer.h"
+#include "ops/validate.h"
+#include "quern/context.h"
+#include "quern/packed_weights.h"
+#include "quern/span.h"
+#include "quern/status.h"
+#include "quern/tensor_view.h"
+
+namespace quern::inline v0 {
+
+/// What tells one GEMM op over packed weights from another.
+struct PackedGemmSpec {
+  GemmSpec gemm;
+  WeightLayout layout = WeightLayout::kNone;
+  Avx512Needs needs;
+  bool quantized_rows = false;  ///< the kernel reads s8 rows, scales and sums made in scratch
+  bool a_scaled = false;        ///< A is s8 already and a_scale is an operand
+};
+
+/// One call's operands.
+struct PackedGemmArgs {
+  MatrixView a;
+  VectorView a_scale;
+  GemmOperands operands;
+};
+
+/// Which of an op's matrices an error is about.
+enum class WeightPart : uint8_t { kOnly, kGate, kUp };
+
+/// The frame of every GEMM op over packed weights: create, the choice between pack and
+/// pack_gate_up, scratch, run in one or two phases, explain. An op adds its Desc, its checks of
+/// weights, and the spec.
+class PackedGemm {
+ public:
+  static Result<PackedGemm> create(const Context& ctx, PackedGemmSpec spec);
+
+  const GemmSpec& spec() const noexcept { return plan_.spec(); }
+  ThreadPool& pool() const noexcept { return ctx_.pool(); }
+  /// Whether `parts` matrices are what this plan packs: one, or gate and up.
+  Status check_parts(size_t parts) const noexcept;
+  size_t scratch_bytes(int64_t max_m) const noexcept;
+  Status run(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept;
+  std::string explain() const;
+
+ private:
+  PackedGemm(Context ctx, PackedGemmSpec spec, Dispatch dispatch, GemmPlan plan,
+             jit::KernelHandle quantize)
+      : ctx_(std::move(ctx)),
+        layout_(spec.layout),
+        a_scaled_(spec.a_scaled),
+        dispatch_(std::move(dispatch)),
+        plan_(std::move(plan)),
+        quantize_(std::move(quantize)) {}
+
+  GemmShape shape(int64_t m) const noexcept;
+  int64_t max_rows() const noexcept;
+  QuantizedRows quantized_rows(int64_t m, const ThreadPool& pool) const noexcept;
+  Status check_args(const PackedGemmArgs& args) const noexcept;
+  void run_checked(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept;
+
+  Context ctx_;
+  WeightLayout layout_;
+  bool a_scaled_;
+  Dispatch dispatch_;
+  GemmPlan plan_;
+  jit::KernelHandle quantize_;  ///< null where A is read as it comes
+};
+
+/// The fields that every GEMM Desc has.
+template <typename Desc>
+Status check_gemm_desc(const Desc& desc, int64_t max_k) noexcept {
+  if (const Status s = check_count(desc.n, "desc.n", kMaxExtent); !s.ok()) return s;
+  if (const Status s = check_count(desc.k, "desc.k", max_k); !s.ok()) return s;
+  if (const Status s = check_dtype(desc.c, "desc.c", DType::kBF16, DType::kF32); !s.ok()) return s;
+  return check_enums(desc.epilogue, desc.invariance);
+}
+
+/// The part of the Problem that every GEMM Desc has.
+template <typename Desc>
+Problem gemm_problem(const char* op, const Desc& desc) {
+  Problem problem;
+  problem.op = op;
+  problem.n = desc.n;
+  problem.k = desc.k;
+  problem.c = desc.c;
+  problem.epilogue = desc.epilogue;
+  return problem;
+}
+
+/// The part of a kernel's Config that the plan decides.
+jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefetch) noexcept;
+
+/// Makes `spec` ask for kernels of one family. `family` holds the family's own fields; the rest
+/// follows from spec->problem, which must be complete.
+template <typename Config>
+void use_kernels(const Config& family, GemmSpec* spec) {
+  const auto config = [family, problem = spec->problem](int mr, int nr, int prefetch) {
+    Config c = family;
+    static_cast<jit::GemmConfig&>(c) = kernel_config(problem, mr, nr, prefetch);
+    return c;
+  };
+  spec->kernel_name = [config](int mr, int nr, int pf) { return to_string(config(mr, nr, pf)); };
+  spec->generate = [config](int mr, int nr, int pf) { return generate(config(mr, nr, pf)); };
+}
+
+/// pack() and pack_gate_up() of an op whose Impl has `gemm`, `check_weights(weights, part)` and
+/// `pack(parts)`.
+template <typename Impl, typename Weights>
+Result<PackedWeights> pack_parts(const Impl* impl, Span<const Weights> parts) {
+  if (impl == nullptr) return no_plan();
+  if (const Status s = impl->gemm.check_parts(parts.size()); !s.ok()) return s;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const WeightPart part = parts.size() == 1 ? WeightPart::kOnly
+                            : i == 0          ? WeightPart::kGate
+                                              : WeightPart::kUp;
+    if (const Status s = impl->check_weights(parts[i], part); !s.ok()) return s;
+  }
+  return impl->pack(parts);
+}
+
+}  // namespace quern::inline v0
