@@ -85,6 +85,7 @@ void initialize_benchmark(const Options& options, std::vector<std::string>* word
   if (argc > 1) throw UsageError(std::string("unknown switch ") + argv[1]);
 }
 
+/// Throws UsageError where nothing is left to run.
 void run_benchmarks(const Options& options) {
   SilentReporter silent;
   JsonReporter json;
@@ -96,7 +97,11 @@ void run_benchmarks(const Options& options) {
   const bool to_file = has_flag(options, "--benchmark_out=");
   const bool file_is_json = to_file && (!has_flag(options, "--benchmark_out_format") ||
                                         has_flag(options, "--benchmark_out_format=json"));
-  benchmark::RunSpecifiedBenchmarks(display, file_is_json ? &file : nullptr);
+  // Google Benchmark has said on standard error whether the expression or the match is missing.
+  if (benchmark::RunSpecifiedBenchmarks(display, file_is_json ? &file : nullptr) == 0) {
+    throw UsageError(
+        "--benchmark_filter is no regular expression, or none of the problems matches");
+  }
 }
 
 void write_json(const std::string& path, const Report& report) {
@@ -108,8 +113,8 @@ void write_json(const std::string& path, const Report& report) {
 
 int run(const Options& options) {
   Session session(options);
-  const std::vector<Problem> problems =
-      problems_of(options, session.contexts().cpu_count(), session.contexts().plain().isa());
+  std::vector<Problem> problems = problems_of(options, session.contexts().cpu_count());
+  resolve_levels(session.contexts().plain(), &problems);
   if (options.list) {
     for (const Problem& p : problems) fmt::print("{}\n", to_string(p));
     return 0;
@@ -123,10 +128,12 @@ int run(const Options& options) {
         ->UseManualTime()
         ->Unit(benchmark::kMicrosecond);
   }
+  session.announce(problems);
   run_benchmarks(options);
   session.finish();
   if (!options.json_path.empty()) write_json(options.json_path, session.report());
-  if (!options.other_output) fmt::print("{}", to_text(session.report()));
+  if (!options.other_output)
+    fmt::print("{}", to_text(session.report(), TextTable::Style::kMarkdown));
   return session.passed() ? 0 : 1;
 }
 

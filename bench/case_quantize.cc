@@ -14,19 +14,20 @@ namespace {
 
 constexpr int64_t kCheckedElements = int64_t{1} << 20;
 
-QuantizeRows plan_of(const Problem& p, const Context& ctx) {
-  Result<QuantizeRows> plan = QuantizeRows::create(ctx, {p.k, p.a, p.group});
-  if (!plan.ok()) throw CaseError(plan.status().message());
-  return *plan;
+QuantizeRowsDesc desc_of(const Problem& p) {
+  return {p.k, p.a, p.group};
 }
 
 class QuantizeCase final : public OpCase {
  public:
-  QuantizeCase(const Problem& p, const Context& ctx, QuantizeCall call)
+  QuantizeCase(const Problem& p, const CaseEnv& env, QuantizeCall call)
       : problem_(p),
-        plan_(plan_of(p, ctx)),
+        memory_(env.memory),
+        plan_(created(QuantizeRows::create(env.context, desc_of(p)))),
         call_(std::move(call)),
-        inputs_(input_copies()),
+        inputs_(make_copies(
+            p.cold, memory_.cold_bytes, [&p] { return filled(p.m, p.k, p.a, 1); },
+            [](const Matrix& a) { return a.buffer.bytes().size(); })),
         q_(p.m, p.k, DType::kS8),
         scale_(p.m, 1, DType::kF32),
         sums_(p.m, plan_.groups(), DType::kS32) {}
@@ -53,28 +54,18 @@ class QuantizeCase final : public OpCase {
   }
 
   std::span<const std::byte> output() const override { return q_.buffer.bytes(); }
-  std::string kernel() const override { return kernel_name(plan_.explain(), problem_.m); }
+  std::string explain() const override { return plan_.explain(); }
   int64_t copies() const override { return inputs_.size(); }
 
   Work work() const override {
     Work work;
     const double elements = static_cast<double>(problem_.m) * static_cast<double>(problem_.k);
     work.bytes = elements * static_cast<double>(size_of(problem_.a) + 1);
-    work.from_memory = comes_from_memory(work.bytes, problem_.cold);
+    work.from_memory = problem_.cold || work.bytes > static_cast<double>(memory_.cache_bytes);
     return work;
   }
 
  private:
-  ColdRotation<Matrix> input_copies() const {
-    std::vector<Matrix> copies;
-    const size_t bytes = static_cast<size_t>(problem_.m * problem_.k) * size_of(problem_.a);
-    const int64_t count = copies_for(bytes, problem_.cold);
-    for (int64_t i = 0; i < count; ++i) {
-      copies.push_back(filled(problem_.m, problem_.k, problem_.a, 1));
-    }
-    return ColdRotation<Matrix>(std::move(copies));
-  }
-
   void check_row(int64_t row, CheckResult* result) const {
     const reference::QuantizedRow expected = reference::quantize_row(inputs_.at(0).view(), row);
     const int8_t* q = reinterpret_cast<const int8_t*>(q_.buffer.data()) + row * problem_.k;
@@ -109,6 +100,7 @@ class QuantizeCase final : public OpCase {
   }
 
   const Problem problem_;
+  const MemoryPlan memory_;
   const QuantizeRows plan_;
   const QuantizeCall call_;
   const ColdRotation<Matrix> inputs_;
@@ -119,9 +111,13 @@ class QuantizeCase final : public OpCase {
 
 }  // namespace
 
-std::unique_ptr<OpCase> make_quantize_case(const Problem& problem, const Context& ctx,
+std::unique_ptr<OpCase> make_quantize_case(const Problem& problem, const CaseEnv& env,
                                            QuantizeCall call) {
-  return std::make_unique<QuantizeCase>(problem, ctx, std::move(call));
+  return std::make_unique<QuantizeCase>(problem, env, std::move(call));
+}
+
+std::string explain_quantize(const Problem& problem, const Context& ctx) {
+  return created(QuantizeRows::create(ctx, desc_of(problem))).explain();
 }
 
 }  // namespace quern::bench

@@ -26,17 +26,24 @@ class ColdRotation {
   std::vector<Operand> copies_;
 };
 
-/// More than 320 MB in all: ten times the last-level cache slice of the largest desktop parts and
-/// beyond the L3 of most server packages.
-constexpr int64_t kColdBytes = int64_t{320} << 20;
 /// A tiny operand cannot be made cold by copies without end; its row then measures call overhead.
 constexpr int64_t kMaxColdCopies = 8192;
 
-/// One copy when `cold` is false.
-inline int64_t copies_for(size_t bytes, bool cold) {
-  if (!cold) return 1;
-  const int64_t needed = kColdBytes / std::max<int64_t>(1, static_cast<int64_t>(bytes)) + 1;
-  return std::clamp<int64_t>(needed, 2, kMaxColdCopies);
+/// Copies of an operand of `bytes` that are more than `cold_bytes` in all (memory_plan.h).
+inline int64_t copies_for(size_t bytes, size_t cold_bytes) {
+  const size_t needed = cold_bytes / std::max<size_t>(1, bytes) + 1;
+  return std::clamp<int64_t>(static_cast<int64_t>(needed), 2, kMaxColdCopies);
+}
+
+/// `make()` once for a hot problem, as often as it takes for a cold one. `bytes_of` says how large
+/// the first one is.
+template <typename Make, typename BytesOf>
+auto make_copies(bool cold, size_t cold_bytes, Make&& make, BytesOf&& bytes_of) {
+  std::vector<decltype(make())> copies;
+  copies.push_back(make());
+  const int64_t count = cold ? copies_for(bytes_of(copies[0]), cold_bytes) : 1;
+  while (static_cast<int64_t>(copies.size()) < count) copies.push_back(make());
+  return ColdRotation<decltype(make())>(std::move(copies));
 }
 
 }  // namespace quern::bench

@@ -66,4 +66,8 @@ std::vector<std::pair<std::string, std::string>> host_info(const ContextSet& con
   };
 }
 
+std::string revision() {
+  return QUERN_BENCH_REVISION;
+}
+
 }  // namespace quern::bench

@@ -12,4 +12,7 @@ namespace quern::bench {
 /// pages, revision and build of quern, and the Google Benchmark that was linked.
 std::vector<std::pair<std::string, std::string>> host_info(const ContextSet& contexts);
 
+/// The revision of quern that was built, "+changes" where the tree differs from it.
+std::string revision();
+
 }  // namespace quern::bench

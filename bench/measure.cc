@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace quern::bench {
@@ -29,9 +30,18 @@ Row Measurer::measure(const Problem& problem) {
   row.problem = problem;
   try {
     const int threads = std::max(1, static_cast<int>(problem.threads));
-    const std::unique_ptr<OpCase> op = factory_(problem, contexts_->get(threads, problem.isa));
-    row.kernel = op->kernel();
+    const std::unique_ptr<OpCase> op =
+        factory_(problem, {contexts_->get(threads, problem.isa), options_.memory});
+    row.kernel = kernel_name(op->explain(), problem.m);
+    const IsaLevel ran = level_of_kernel(row.kernel);
+    if (problem.isa != IsaLevel::kNone && ran != problem.isa) {
+      throw CaseError(fmt::format("isa:{} did not run because: {} (the plan chose {})",
+                                  to_string(problem.isa), why_not(op->explain(), problem.isa),
+                                  std::exchange(row.kernel, "")));
+    }
+    row.problem.isa = ran;
     row.work = op->work();
+    row.work.level = ran;
     row.copies = op->copies();
     measure_case(op.get(), &row);
   } catch (const std::exception& e) {
@@ -57,6 +67,7 @@ void Measurer::measure_case(OpCase* op, Row* row) {
     with_peer = peer_->setup(row->problem);
     row->peer.note = with_peer ? "" : peer_->note();
     row->peer.kernel = peer_->kernel();
+    row->peer.isa_cap = peer_->isa_cap();
   }
   Row best = *row;
   for (int attempt = 0; attempt < options_.tries; ++attempt) {
@@ -118,8 +129,10 @@ bool Measurer::alternate(OpCase* op, bool with_peer, Row* row) {
   }
   row->foreign = foreign_cpus(begin, CpuUse::now(with_peer ? peer_->pid() : 0));
   row->alternations = options_.alternations;
+  const Stats blocks = summarize(ours);
   row->us = summarize(calls);
-  row->us.median = median(ours);
+  row->us.median = blocks.median;
+  row->block_mad = blocks.mad;
   row->peer.us = summarize(theirs);
   row->peer.ratio = median(ratios);
   return true;

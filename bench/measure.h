@@ -13,7 +13,8 @@ struct MeasureOptions {
   bool verify = false;
   int alternations = 5;  ///< blocks of ours, each followed by one of the peer's
   BlockBudget budget;
-  int tries = 2;  ///< a row that others disturbed is measured again
+  int tries = 2;      ///< a row that others disturbed is measured again
+  MemoryPlan memory;  ///< how large cold is
 };
 
 /// Measures rows.

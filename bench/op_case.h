@@ -6,7 +6,9 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "bench/memory_plan.h"
 #include "bench/roofline.h"
 #include "quern/bf16_gemm.h"
 #include "quern/context.h"
@@ -20,6 +22,19 @@ namespace quern::bench {
 class CaseError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+/// The value, or its Status as a CaseError.
+template <typename T>
+T created(Result<T> result) {
+  if (!result.ok()) throw CaseError(result.status().message());
+  return *std::move(result);
+}
+
+/// What a case is made in.
+struct CaseEnv {
+  const Context& context;
+  MemoryPlan memory;
 };
 
 /// What a comparison with the reference found.
@@ -44,29 +59,46 @@ class OpCase {
   virtual std::span<const std::byte> output() const = 0;
 
   virtual Work work() const = 0;
-  virtual std::string kernel() const = 0;
+  /// What the plan says about itself.
+  virtual std::string explain() const = 0;
   virtual int64_t copies() const = 0;
 };
 
-using CaseFactory = std::function<std::unique_ptr<OpCase>(const Problem&, const Context&)>;
+using CaseFactory = std::function<std::unique_ptr<OpCase>(const Problem&, const CaseEnv&)>;
 
 /// Makes the case for problem.op. Throws CaseError.
-std::unique_ptr<OpCase> make_case(const Problem& problem, const Context& ctx);
+std::unique_ptr<OpCase> make_case(const Problem& problem, const CaseEnv& env);
+/// What the plan for the problem says about itself, without operands. Throws CaseError.
+std::string explain(const Problem& problem, const Context& ctx);
 
 /// The op that a case calls; a test puts a wrong one in its place to see that the check finds it.
 using Int8Call = std::function<Status(const Int8Gemm&, const Int8GemmArgs&, Span<std::byte>)>;
 using Bf16Call = std::function<Status(const Bf16Gemm&, const Bf16GemmArgs&, Span<std::byte>)>;
 using QuantizeCall = std::function<Status(const QuantizeRows&, const QuantizeRowsArgs&)>;
 
-std::unique_ptr<OpCase> make_int8_case(const Problem& problem, const Context& ctx,
+std::unique_ptr<OpCase> make_int8_case(const Problem& problem, const CaseEnv& env,
                                        Int8Call call = nullptr);
-std::unique_ptr<OpCase> make_bf16_case(const Problem& problem, const Context& ctx,
+std::unique_ptr<OpCase> make_bf16_case(const Problem& problem, const CaseEnv& env,
                                        Bf16Call call = nullptr);
-std::unique_ptr<OpCase> make_quantize_case(const Problem& problem, const Context& ctx,
+std::unique_ptr<OpCase> make_quantize_case(const Problem& problem, const CaseEnv& env,
                                            QuantizeCall call = nullptr);
+std::string explain_int8(const Problem& problem, const Context& ctx);
+std::string explain_bf16(const Problem& problem, const Context& ctx);
+std::string explain_quantize(const Problem& problem, const Context& ctx);
 
 /// The name of the kernel that runs `m` rows, out of what explain() says: of the kernels listed the
 /// one whose block the line for `m` names, else the last one.
 std::string kernel_name(const std::string& explanation, int64_t m);
+
+/// The level of a kernel, which its name says: "int8_gemm.avx512.mr6..." ran at kAvx512, whatever
+/// the machine could do. kNone where the name says nothing.
+IsaLevel level_of_kernel(const std::string& kernel);
+
+/// Why the plan that explains itself so has no kernel of `level`: the reason of the refusal.
+std::string why_not(const std::string& explanation, IsaLevel level);
+
+/// Problems that leave the level open get the one of the kernel that will run them, so that names
+/// tell the truth. What cannot run stays as it is; its row says why.
+void resolve_levels(const Context& ctx, std::vector<Problem>* problems);
 
 }  // namespace quern::bench

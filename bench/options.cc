@@ -4,8 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <map>
 
+#include "bench/numbers.h"
 #include "bench/usage_error.h"
 
 namespace quern::bench {
@@ -19,9 +19,6 @@ constexpr const char* kFooter =
     "too.\n"
     "Results go to standard output, everything else to standard error.\n"
     "Exit code: 0 measured, 1 a check failed or a problem was refused, 2 wrong usage.";
-
-const std::map<std::string, ColdMode> kColdModes = {
-    {"auto", ColdMode::kAuto}, {"0", ColdMode::kHot}, {"1", ColdMode::kCold}};
 
 /// Takes out what belongs to Google Benchmark, and turns --verify=PROBLEM, as failed tests print
 /// it, into the two words it means.
@@ -42,30 +39,84 @@ std::vector<std::string> split(const std::vector<std::string>& arguments, Option
   return own;
 }
 
-void check(const Options& options) {
-  for (int64_t m : options.rows) {
-    if (m < 0 || m > (int64_t{1} << 28)) {
-      throw UsageError(fmt::format("--m {}: expected 0 to {}", m, int64_t{1} << 28));
-    }
+constexpr int64_t kMostRows = int64_t{1} << 28;
+
+/// The numbers of a comma-separated list.
+template <typename T>
+std::vector<T> parse_list(const std::string& what, const std::string& text, int64_t least,
+                          int64_t most) {
+  std::vector<T> out;
+  size_t begin = 0;
+  while (true) {
+    const size_t comma = std::min(text.find(',', begin), text.size());
+    out.push_back(static_cast<T>(
+        parse_whole(what, std::string_view(text).substr(begin, comma - begin), least, most)));
+    if (comma == text.size()) return out;
+    begin = comma + 1;
   }
-  for (int32_t t : options.threads) {
-    if (t < 1 || t > 1024) throw UsageError(fmt::format("--threads {}: expected 1 to 1024", t));
-  }
+}
+
+void check_exclusions(const Options& options) {
   const bool selects = !options.ops.empty() || !options.shapes.empty() || !options.rows.empty();
-  if (!options.problems.empty() && (selects || options.quick)) {
+  if (!options.problems.empty() && (selects || options.quick || options.isa != IsaLevel::kNone)) {
     throw UsageError(
-        "problem strings and a selection (--ops, --shapes, --m, --quick) exclude each other");
+        "problem strings and a selection (--ops, --shapes, --m, --isa, --quick) exclude each "
+        "other");
   }
   if (options.quick && selects) {
     throw UsageError("--quick has its own problems; leave out --ops, --shapes and --m");
   }
 }
 
+/// Google Benchmark takes nan, and ends in a std::length_error for fewer than no repetitions.
+void check_benchmark_flags(const std::vector<std::string>& flags) {
+  for (const std::string& flag : flags) {
+    const size_t equals = std::min(flag.find('='), flag.size());
+    const std::string name = flag.substr(0, equals);
+    std::string value = flag.substr(std::min(equals + 1, flag.size()));
+    if (name == "--benchmark_repetitions") parse_whole(name, value, 1, 1000);
+    if (name == "--benchmark_min_time" || name == "--benchmark_min_warmup_time") {
+      if (!value.empty() && value.back() == 's') value.pop_back();  // of newer versions
+      parse_real(name, value, 0, 3600);
+    }
+  }
+}
+
+/// Words of the command line whose values are not strings in Options. They are parsed here and not
+/// by CLI11, which takes 0x10, 010, nan and the numbers behind the names of an enum.
+struct Words {
+  std::string m, threads, cold = "auto", isa = "auto", peer = "onednn", peer_isa = "row";
+  std::string min_time, alternations;
+};
+
+void apply(const Words& words, Options* options) {
+  if (!words.m.empty()) options->rows = parse_list<int64_t>("--m", words.m, 0, kMostRows);
+  if (!words.threads.empty()) {
+    options->threads = parse_list<int32_t>("--threads", words.threads, 1, 1024);
+  }
+  if (!words.min_time.empty()) {
+    options->measure.budget.seconds = parse_real("--min-time", words.min_time, 0.001, 60);
+  }
+  if (!words.alternations.empty()) {
+    options->measure.alternations =
+        static_cast<int>(parse_whole("--alternations", words.alternations, 1, 1000));
+  }
+  options->cold = words.cold == "0"   ? ColdMode::kHot
+                  : words.cold == "1" ? ColdMode::kCold
+                                      : ColdMode::kAuto;
+  options->isa = words.isa == "amx"      ? IsaLevel::kAmx
+                 : words.isa == "avx512" ? IsaLevel::kAvx512
+                                         : IsaLevel::kNone;
+  options->peer = words.peer == "onednn";
+  options->peer_isa = words.peer_isa == "best" ? PeerIsa::kBest : PeerIsa::kRow;
+}
+
 }  // namespace
 
 Options parse_options(const std::vector<std::string>& arguments) {
   Options options;
-  std::string peer = "onednn";
+  Words words;
+  options.command = fmt::format("quern-bench {}", fmt::join(arguments, " "));
   const std::vector<std::string> own = split(arguments, &options);
 
   CLI::App app(
@@ -79,24 +130,36 @@ Options parse_options(const std::vector<std::string>& arguments) {
   app.add_option("--ops", options.ops, "int8_gemm, bf16_gemm, quantize_rows")
       ->delimiter(',')
       ->check(CLI::IsMember({"int8_gemm", "bf16_gemm", "quantize_rows"}));
-  app.add_option("--m", options.rows, "Row counts")->delimiter(',');
-  app.add_option("--threads", options.threads, "Thread counts; default all CPUs")->delimiter(',');
-  app.add_option("--cold", options.cold,
+  app.add_option("--m", words.m, "Row counts")->option_text("LIST");
+  app.add_option("--threads", words.threads, "Thread counts; default all CPUs")
+      ->option_text("LIST");
+  app.add_option("--cold", words.cold,
                  "auto (up to 16 rows), 0, 1: rotate among weight copies larger than any cache")
-      ->transform(CLI::Transformer(kColdModes))
+      ->check(CLI::IsMember({"auto", "0", "1"}))
       ->option_text("auto|0|1");
-  app.add_option("--peer", peer, "Library to compare with")
+  app.add_option("--isa", words.isa, "Level of the kernels; auto: what the plan chooses")
+      ->check(CLI::IsMember({"auto", "avx512", "amx"}))
+      ->option_text("auto|avx512|amx");
+  app.add_option("--peer", words.peer, "Library to compare with")
       ->check(CLI::IsMember({"onednn", "none"}))
       ->option_text("onednn|none");
+  app.add_option("--peer-isa", words.peer_isa,
+                 "row: the peer may use no more than the level of the row; best: all it can")
+      ->check(CLI::IsMember({"row", "best"}))
+      ->option_text("row|best");
   app.add_flag("--verify", options.measure.verify, "Check each result against the reference first");
   app.add_flag("--quick", options.quick, "A representative dozen, verified, within a minute");
   app.add_flag("--list", options.list, "Print the problem strings and stop");
   app.add_option("--json", options.json_path, "Also write the report to this file as JSON");
-  app.add_option("--min-time", options.measure.budget.seconds, "Seconds of a block of calls")
-      ->check(CLI::Range(0.001, 60.0));
-  app.add_option("--alternations", options.measure.alternations,
-                 "Blocks of ours and of the peer's in turn")
-      ->check(CLI::Range(1, 1000));
+  app.add_option("--limits", options.limits,
+                 "Another program's limits to hold the roofs against: a command, run before and "
+                 "after, or a file with its output (README)")
+      ->option_text("FILE|CMD");
+  app.add_option("--min-time", words.min_time, "Seconds of a block of calls, 0.001 to 60")
+      ->option_text("S");
+  app.add_option("--alternations", words.alternations,
+                 "Blocks of ours and of the peer's in turn, 1 to 1000")
+      ->option_text("N");
   try {
     app.parse(std::vector<std::string>(own.rbegin(), own.rend()));
   } catch (const CLI::CallForHelp&) {
@@ -105,28 +168,29 @@ Options parse_options(const std::vector<std::string>& arguments) {
   } catch (const CLI::ParseError& e) {
     throw UsageError(std::string(e.what()) + "; see quern-bench --help");
   }
-  options.peer = peer == "onednn";
+  apply(words, &options);
+  check_benchmark_flags(options.benchmark_flags);
   if (options.quick) {
     options.measure.verify = true;
     options.measure.tries = 1;
   }
-  check(options);
+  check_exclusions(options);
   return options;
 }
 
-std::vector<Problem> problems_of(const Options& options, int cpu_count, IsaLevel isa) {
+std::vector<Problem> problems_of(const Options& options, int cpu_count) {
   Selection selection;
-  selection.isa = isa;
+  selection.isa = options.isa;
   selection.cold = options.cold;
   selection.threads = {cpu_count};
   if (!options.threads.empty()) selection.threads = options.threads;
   if (!options.problems.empty()) {
-    return parse_problems(options.problems, selection.threads.front(), isa);
+    return parse_problems(options.problems, selection.threads.front());
   }
   if (options.quick) {
     std::vector<Problem> problems;
     for (int32_t threads : selection.threads) {
-      for (const Problem& p : quick_problems(threads, isa)) problems.push_back(p);
+      for (const Problem& p : quick_problems(threads, options.isa)) problems.push_back(p);
     }
     return problems;
   }

@@ -5,19 +5,24 @@
 #include <vector>
 
 #include "bench/measure.h"
+#include "bench/peer.h"
 #include "bench/problem_list.h"
 
 namespace quern::bench {
 
 /// The command line.
 struct Options {
+  std::string command;                ///< as it was given, in one line
   std::vector<std::string> problems;  ///< positional problem strings; run just those
   std::vector<std::string> ops;       ///< empty: the default selection
   std::vector<int64_t> rows;
   std::vector<int32_t> threads;  ///< empty: every CPU of the affinity mask
   std::string shapes;
   ColdMode cold = ColdMode::kAuto;
+  IsaLevel isa = IsaLevel::kNone;  ///< kNone: auto, the level that the plan chooses
   bool peer = true;
+  PeerIsa peer_isa = PeerIsa::kRow;
+  std::string limits;  ///< file or command to compare the roofs with; empty: none
   bool quick = false;
   bool list = false;
   std::string json_path;
@@ -32,7 +37,8 @@ struct Options {
 /// Throws UsageError that names the switch and what it accepts.
 Options parse_options(const std::vector<std::string>& arguments);
 
-/// The problems that the options ask for, in order. Throws UsageError.
-std::vector<Problem> problems_of(const Options& options, int cpu_count, IsaLevel isa);
+/// The problems that the options ask for, in order; the level is kNone where they leave it open.
+/// Throws UsageError.
+std::vector<Problem> problems_of(const Options& options, int cpu_count);
 
 }  // namespace quern::bench

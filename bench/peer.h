@@ -10,6 +10,12 @@
 
 namespace quern::bench {
 
+/// What a peer may use.
+enum class PeerIsa {
+  kRow,   ///< no more than the level of the row: kernel against kernel
+  kBest,  ///< everything that it finds
+};
+
 /// Another library, measured on the same problems. It is somewhere else while we are measured and
 /// runs only inside a call of this interface.
 class Peer {
@@ -25,6 +31,8 @@ class Peer {
 
   /// After setup: what it runs.
   virtual std::string kernel() const = 0;
+  /// After setup: the cap of its instruction set, in its own words; empty: none.
+  virtual std::string isa_cap() const = 0;
   /// Why the last setup or block gave nothing.
   virtual std::string note() const = 0;
   /// For the CPU time account; 0 when there is no process.

@@ -31,10 +31,15 @@ std::string one_line(std::string text) {
 
 void serve_setup(FILE* out, const std::string& text, std::unique_ptr<OneDnnProblem>* current) {
   current->reset();  // its weights, before the next ones are made
-  const Result<Problem> problem = parse_problem(text);
+  size_t cold_bytes = 0;
+  const size_t space = text.find(' ');
+  if (space == std::string::npos || sscanf(text.c_str(), "%zu", &cold_bytes) != 1) {
+    return answer(out, "none setup without cold bytes");
+  }
+  const Result<Problem> problem = parse_problem(text.substr(space + 1));
   if (!problem.ok()) return answer(out, "none " + one_line(problem.status().message()));
   try {
-    *current = OneDnnProblem::create(*problem);
+    *current = OneDnnProblem::create(*problem, cold_bytes);
     answer(out, "ready " + one_line((*current)->kernel()));
   } catch (const std::exception& e) {
     answer(out, "none " + one_line(e.what()));

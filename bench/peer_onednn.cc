@@ -55,8 +55,12 @@ Types types_of(const Problem& p) {
 
 class Matmul final : public OneDnnProblem {
  public:
-  Matmul(const Problem& p, const Types& types)
-      : problem_(p), types_(types), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+  Matmul(const Problem& p, const Types& types, size_t cold_bytes)
+      : problem_(p),
+        types_(types),
+        cold_bytes_(cold_bytes),
+        engine_(dnnl::engine::kind::cpu, 0),
+        stream_(engine_) {
     create_primitive();
     make_operands();
     make_weights();
@@ -146,7 +150,7 @@ class Matmul final : public OneDnnProblem {
     const Matrix w = filled(problem_.n, problem_.k, dtype_of(types_.weights), 11, 0.02);
     memory from(stored, engine_, w.buffer.data());
     const size_t bytes = packed.get_size();
-    const int64_t copies = copies_for(bytes, problem_.cold);
+    const int64_t copies = problem_.cold ? copies_for(bytes, cold_bytes_) : 1;
     for (int64_t i = 0; i < copies; ++i) {
       packed_.push_back(std::make_unique<Buffer>(bytes));
       weights_.emplace_back(packed, engine_, packed_.back()->data());
@@ -161,6 +165,7 @@ class Matmul final : public OneDnnProblem {
 
   const Problem problem_;
   const Types types_;
+  const size_t cold_bytes_;
   dnnl::engine engine_;
   dnnl::stream stream_;
   dnnl::matmul::primitive_desc descriptor_;
@@ -174,16 +179,16 @@ class Matmul final : public OneDnnProblem {
 
 }  // namespace
 
-std::unique_ptr<OneDnnProblem> OneDnnProblem::create(const Problem& problem) {
+std::unique_ptr<OneDnnProblem> OneDnnProblem::create(const Problem& problem, size_t cold_bytes) {
   Types types = types_of(problem);
   if (problem.m == 0 || problem.n == 0 || problem.k == 0) throw std::runtime_error("empty problem");
   set_threads(std::max(1, static_cast<int>(problem.threads)));
   try {
-    return std::make_unique<Matmul>(problem, types);
+    return std::make_unique<Matmul>(problem, types, cold_bytes);
   } catch (const dnnl::error&) {
     if (types.source != Type::u8 || types.destination == Type::f32) throw;
     types.destination = Type::f32;  // versions that cannot write bf16 from int8
-    return std::make_unique<Matmul>(problem, types);
+    return std::make_unique<Matmul>(problem, types, cold_bytes);
   }
 }
 

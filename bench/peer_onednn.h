@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -12,8 +13,9 @@ namespace quern::bench {
 /// process.
 class OneDnnProblem {
  public:
-  /// Throws std::runtime_error where oneDNN has nothing comparable.
-  static std::unique_ptr<OneDnnProblem> create(const Problem& problem);
+  /// Throws std::runtime_error where oneDNN has nothing comparable. `cold_bytes`: of the weight
+  /// copies of a cold problem.
+  static std::unique_ptr<OneDnnProblem> create(const Problem& problem, size_t cold_bytes);
   virtual ~OneDnnProblem() = default;
 
   /// One call, waited for, with the weight copy whose turn it is.

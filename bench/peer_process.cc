@@ -62,6 +62,7 @@ PeerProcess::PeerProcess(Command command) : command_(std::move(command)) {
   signal(SIGPIPE, SIG_IGN);  // a dead child is an answer, not the end of us
   CPU_ZERO(&cpus_);
   if (sched_getaffinity(0, sizeof cpus_, &cpus_) != 0) CPU_SET(0, &cpus_);
+  cap_ = onednn_isa_cap(command_.isa, IsaLevel::kAvx512);
   start();
 }
 
@@ -75,7 +76,12 @@ bool PeerProcess::start() {
   if (pipe2(in, O_CLOEXEC) != 0) throw std::runtime_error("pipe: no file descriptors left");
   if (pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error("pipe: no file descriptors left");
   const std::vector<char*> argv = c_strings(command_.argv);
-  const std::vector<char*> env = c_strings(command_.environment);
+  std::vector<std::string> environment = command_.environment;
+  if (!cap_.empty()) {
+    environment.push_back("DNNL_MAX_CPU_ISA=" + cap_);  // of every version
+    environment.push_back("ONEDNN_MAX_CPU_ISA=" + cap_);
+  }
+  const std::vector<char*> env = c_strings(environment);
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ == 0) become_child(in[0], out[1], cpus_, argv.data(), env.data(), parent);
@@ -172,15 +178,32 @@ std::string PeerProcess::ask(const std::string& line) {
   return pid_ > 0 ? answer : "";
 }
 
+bool PeerProcess::ensure_child(const Problem& problem) {
+  const std::string cap = onednn_isa_cap(command_.isa, problem.isa);
+  if (cap != cap_) {
+    const bool alive = pid_ > 0;
+    cap_ = cap;
+    if (alive) {
+      lose("closed");
+      ++starts_left_;  // nobody's fault
+    }
+  }
+  return pid_ > 0 || (starts_left_ > 0 && start());  // else note_ says why it is gone
+}
+
 bool PeerProcess::setup(const Problem& problem) {
   kernel_.clear();
-  if (pid_ <= 0 && (starts_left_ == 0 || !start())) return false;  // note_ says why it is gone
+  if (!ensure_child(problem)) return false;
   note_.clear();
-  const std::string answer = ask("setup " + to_string(problem));
+  const std::string answer =
+      ask(fmt::format("setup {} {}", command_.cold_bytes, to_string(problem)));
   if (answer.empty()) return false;
   if (starts_with(answer, "ready ")) {
     kernel_ = after_word(answer);
-    return true;
+    // The cap is an environment variable, which a version may not know or may read otherwise.
+    if (cap_.empty() || kernel_.find("amx") == std::string::npos) return true;
+    note_ = fmt::format("runs {} in spite of the cap {}", kernel_, cap_);
+    return false;
   }
   if (starts_with(answer, "none ")) {
     note_ = after_word(answer);
@@ -213,7 +236,9 @@ std::vector<std::string> peer_environment(int threads) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string variable = *entry;
     const bool replaced = starts_with(variable, "OPENBLAS_") || starts_with(variable, "OMP_") ||
-                          starts_with(variable, "GOMP_") || starts_with(variable, "KMP_");
+                          starts_with(variable, "GOMP_") || starts_with(variable, "KMP_") ||
+                          starts_with(variable, "DNNL_MAX_CPU_ISA=") ||
+                          starts_with(variable, "ONEDNN_MAX_CPU_ISA=");
     if (!replaced) env.push_back(variable);
   }
   env.push_back("OMP_NUM_THREADS=" + std::to_string(threads));
@@ -221,6 +246,11 @@ std::vector<std::string> peer_environment(int threads) {
   env.push_back("OMP_PROC_BIND=true");
   env.push_back("OMP_DYNAMIC=false");
   return env;
+}
+
+std::string onednn_isa_cap(PeerIsa isa, IsaLevel level) {
+  // Everything of AVX-512 that products of int8 and bf16 use, and nothing of AMX.
+  return isa == PeerIsa::kRow && level != IsaLevel::kAmx ? "AVX512_CORE_BF16" : "";
 }
 
 }  // namespace quern::bench

@@ -170,20 +170,30 @@ void require_meant(const Problem& p, const std::string& text) {
   if (p.op == "bf16_gemm" && p.a != DType::kBF16) refuse("bf16_gemm takes a:bf16 only");
 }
 
+/// Takes out "/isa:auto", which problem strings express by saying nothing. The other way to say
+/// nothing, isa:none, would here read as "the level none".
+std::string without_auto(const std::string& text) {
+  constexpr std::string_view kAuto = "/isa:auto";
+  if ((text + "/").find("/isa:none/") != std::string::npos) {
+    throw UsageError(
+        fmt::format("problem '{}': isa:none runs nothing; isa is avx512, amx or auto", text));
+  }
+  const size_t at = (text + "/").find(std::string(kAuto) + "/");
+  return at == std::string::npos ? text : std::string(text).erase(at, kAuto.size());
+}
+
 }  // namespace
 
-std::vector<Problem> parse_problems(const std::vector<std::string>& texts, int32_t threads,
-                                    IsaLevel isa) {
+std::vector<Problem> parse_problems(const std::vector<std::string>& texts, int32_t threads) {
   std::vector<Problem> problems;
   for (const std::string& text : texts) {
-    Result<Problem> parsed = parse_problem(text);
+    Result<Problem> parsed = parse_problem(without_auto(text));
     if (!parsed.ok()) {
       throw UsageError(fmt::format("problem '{}': {} (at byte {})", text, parsed.status().message(),
                                    parsed.status().value(0)));
     }
     Problem problem = *parsed;
     if (problem.threads == 0) problem.threads = threads;
-    if (problem.isa == IsaLevel::kNone) problem.isa = isa;
     require_meant(problem, text);
     problems.push_back(problem);
   }

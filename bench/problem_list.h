@@ -31,7 +31,7 @@ struct Selection {
   std::vector<int64_t> rows = {1, 4, 16, 64, 256};
   std::vector<int32_t> threads = {1};
   ColdMode cold = ColdMode::kAuto;
-  IsaLevel isa = IsaLevel::kNone;  ///< written into the names
+  IsaLevel isa = IsaLevel::kNone;  ///< kNone: left open
 };
 
 /// Shapes of the performance targets: q with gate, out_proj, in_proj_qkvz, in_proj_ba.
@@ -52,8 +52,7 @@ std::vector<Problem> expand(const Selection& selection);
 std::vector<Problem> quick_problems(int32_t threads, IsaLevel isa);
 
 /// Parses problem strings; throws UsageError that quotes the one that is wrong and points at the
-/// byte. `threads` and `isa` fill what a string leaves out.
-std::vector<Problem> parse_problems(const std::vector<std::string>& texts, int32_t threads,
-                                    IsaLevel isa);
+/// byte. `threads` fills what a string leaves out; isa:auto is what leaving out isa means.
+std::vector<Problem> parse_problems(const std::vector<std::string>& texts, int32_t threads);
 
 }  // namespace quern::bench

@@ -6,32 +6,39 @@
 #include <cmath>
 
 namespace quern::bench {
-namespace {
 
-// Streaming falls off between 24 and 48 MiB on the CPUs this was measured on.
-constexpr double kCacheBytes = 32.0 * 1024 * 1024;
+const std::array<RoofName, kRoofCount> kRoofNames = {{
+    {Roof::kDram, "dram_gbps", "DRAM read", "GB/s"},
+    {Roof::kVnni, "vpdpbusd_gops", "int8 (vpdpbusd)", "GOP/s"},
+    {Roof::kBf16Dot, "vdpbf16ps_gops", "bf16 (vdpbf16ps)", "GOP/s"},
+    {Roof::kF32Fma, "vfmadd231ps_gops", "f32 (vfmadd231ps)", "GOP/s"},
+    {Roof::kAmxInt8, "tdpbusd_gops", "int8 (tdpbusd)", "GOP/s"},
+    {Roof::kAmxBf16, "tdpbf16ps_gops", "bf16 (tdpbf16ps)", "GOP/s"},
+}};
 
-void compare(const char* what, const char* unit, double a, double b, double tolerance,
-             std::vector<std::string>* out) {
-  if (a <= 0 || b <= 0) return;
-  const double change = (b - a) / a;
-  if (std::abs(change) <= tolerance) return;
-  out->push_back(
-      fmt::format("{} moved from {:.1f} to {:.1f} {} ({:+.1f} %)", what, a, b, unit, 100 * change));
+double peak_of(const Work& work, const Roofs& roofs) {
+  const bool amx = work.level >= IsaLevel::kAmx;
+  switch (work.peak) {
+    case Peak::kInt8:
+      return std::max(roofs[Roof::kVnni], amx ? roofs[Roof::kAmxInt8] : 0);
+    case Peak::kBf16:
+      return std::max(
+          {roofs[Roof::kBf16Dot], roofs[Roof::kF32Fma], amx ? roofs[Roof::kAmxBf16] : 0});
+    case Peak::kNone:
+      break;
+  }
+  return 0;
 }
-
-}  // namespace
 
 Floor floor_of(const Work& work, const Roofs& roofs) {
   Floor floor;
-  if (work.from_memory && roofs.dram_gbps > 0) {
-    floor = {work.bytes / roofs.dram_gbps * 1e-3, "DRAM"};
+  if (work.from_memory && roofs[Roof::kDram] > 0) {
+    floor = {work.bytes / roofs[Roof::kDram] * 1e-3, "DRAM"};
   }
-  const bool int8 = work.peak == Peak::kInt8;
-  const double peak = int8 ? roofs.int8_gops : work.peak == Peak::kBf16 ? roofs.bf16_gops : 0;
+  const double peak = peak_of(work, roofs);
   if (peak > 0) {
     const double us = work.ops / peak * 1e-3;
-    if (us > floor.us) floor = {us, int8 ? "int8" : "bf16"};
+    if (us > floor.us) floor = {us, work.peak == Peak::kInt8 ? "int8" : "bf16"};
   }
   return floor;
 }
@@ -40,20 +47,23 @@ double percent_of(const Floor& floor, double us) {
   return floor.us > 0 && us > 0 ? 100 * floor.us / us : 0;
 }
 
-bool comes_from_memory(double bytes, bool cold) {
-  return cold || bytes > kCacheBytes;
-}
-
 Roofs mean(const Roofs& before, const Roofs& after) {
-  return {before.threads, (before.dram_gbps + after.dram_gbps) / 2,
-          (before.int8_gops + after.int8_gops) / 2, (before.bf16_gops + after.bf16_gops) / 2};
+  Roofs out{before.threads, {}};
+  for (size_t i = 0; i < kRoofCount; ++i) {
+    const double a = before.rates[i], b = after.rates[i];
+    out.rates[i] = a > 0 && b > 0 ? (a + b) / 2 : std::max(a, b);
+  }
+  return out;
 }
 
 std::vector<std::string> moved(const Roofs& before, const Roofs& after, double tolerance) {
   std::vector<std::string> out;
-  compare("DRAM bandwidth", "GB/s", before.dram_gbps, after.dram_gbps, tolerance, &out);
-  compare("int8 peak", "GOP/s", before.int8_gops, after.int8_gops, tolerance, &out);
-  compare("bf16 peak", "GOP/s", before.bf16_gops, after.bf16_gops, tolerance, &out);
+  for (const RoofName& name : kRoofNames) {
+    const double a = before[name.roof], b = after[name.roof];
+    if (a <= 0 || b <= 0 || std::abs(b - a) <= tolerance * a) continue;
+    out.push_back(fmt::format("{} moved from {:.1f} to {:.1f} {} ({:+.1f} %)", name.label, a, b,
+                              name.unit, 100 * (b - a) / a));
+  }
   return out;
 }
 

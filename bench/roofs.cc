@@ -15,108 +15,21 @@
 #include <new>
 #include <thread>
 
+#include "bench/roof_loops.h"
+
 namespace quern::bench {
 namespace {
 
-constexpr size_t kBufferBytes = size_t{512} << 20;  // 16 times what a last-level cache slice holds
-constexpr size_t kPrefetchAhead = 1024;             // measured best distance, per stream
-constexpr int kStreams = 4;                         // 2 and 8 streams reach less
 // Windows are shorter than a scheduler's time slice, so that some of them are whole even when other
 // processes want the CPU; memory windows walk on through the buffer and never meet cached bytes.
 constexpr size_t kMemoryWindowBytes = size_t{64} << 20;
-constexpr int kMemoryWindows = 120;
+constexpr int kMemoryWindows = 60;  // of each way to read
 constexpr double kComputeWindowSeconds = 0.002;
 constexpr int kComputeWindows = 80;
 constexpr size_t kEnoughWindows = 8;
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// ---- register loops
-// -------------------------------------------------------------------------------- 24 independent
-// accumulators hide the latency of 4 cycles at two issues a cycle three times over. The sources are
-// not zero, so that the multipliers do real work and draw real power.
-constexpr double kDotsPerTurn = 24;
-constexpr double kInt8OpsPerDot = 128;  // 64 products, 64 adds
-constexpr double kBf16OpsPerDot = 64;
-
-#define QUERN_ALL_ZMM                                                                           \
-  "zmm0", "zmm1", "zmm2", "zmm3", "zmm4", "zmm5", "zmm6", "zmm7", "zmm8", "zmm9", "zmm10",      \
-      "zmm11", "zmm12", "zmm13", "zmm14", "zmm15", "zmm16", "zmm17", "zmm18", "zmm19", "zmm20", \
-      "zmm21", "zmm22", "zmm23", "zmm24", "zmm25"
-
-// The assembler's own loop writes the 24 lines; \\n is its counter.
-#define QUERN_DOT_LOOP(mnemonic, turns, word)                                             \
-  asm volatile(                                                                           \
-      "vpbroadcastd %1, %%zmm24\n\t"                                                      \
-      "vpbroadcastd %1, %%zmm25\n\t"                                                      \
-      ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23\n\t"          \
-      "vpxord %%zmm\\n, %%zmm\\n, %%zmm\\n\n\t"                                           \
-      ".endr\n\t"                                                                         \
-      ".p2align 6\n"                                                                      \
-      "1:\n\t"                                                                            \
-      ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23\n\t" mnemonic \
-      " %%zmm24, %%zmm25, %%zmm\\n\n\t"                                                   \
-      ".endr\n\t"                                                                         \
-      "decq %0\n\t"                                                                       \
-      "jnz 1b"                                                                            \
-      : "+r"(turns)                                                                       \
-      : "r"(word)                                                                         \
-      : "cc", QUERN_ALL_ZMM)
-
-__attribute__((target("avx512f,avx512vnni"), noinline)) void int8_dots(uint64_t turns) {
-  const uint32_t bytes = 0x25a97b13;
-  QUERN_DOT_LOOP("vpdpbusd", turns, bytes);
-}
-
-__attribute__((target("avx512f,avx512bf16"), noinline)) void bf16_dots(uint64_t turns) {
-  const uint32_t pair = 0x3f35bf1d;  // 0.707 and -0.613: the sums stay finite
-  QUERN_DOT_LOOP("vdpbf16ps", turns, pair);
-}
-
-#undef QUERN_DOT_LOOP
-#undef QUERN_ALL_ZMM
-
-// ---- memory readers ----------------------------------------------------------------------------
-using Reader = void (*)(const std::byte* data, size_t bytes);
-
-std::atomic<uint64_t> g_sink;  // keeps the loads alive
-
-// `bytes` is a multiple of kStreams * 128.
-__attribute__((target("avx512f"), noinline)) void read_avx512(const std::byte* data, size_t bytes) {
-  const size_t stream = bytes / kStreams;
-  __m512i sum[kStreams] = {};
-  for (size_t i = 0; i < stream; i += 128) {
-    for (int s = 0; s < kStreams; ++s) {
-      const char* p = reinterpret_cast<const char*>(data) + s * stream + i;
-      _mm_prefetch(p + kPrefetchAhead, _MM_HINT_T0);
-      _mm_prefetch(p + kPrefetchAhead + 64, _MM_HINT_T0);
-      sum[s] = _mm512_xor_si512(sum[s], _mm512_load_si512(p));
-      sum[s] = _mm512_xor_si512(sum[s], _mm512_load_si512(p + 64));
-    }
-  }
-  uint64_t lanes[8];
-  _mm512_storeu_si512(
-      lanes, _mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3])));
-  g_sink.fetch_xor(lanes[0], std::memory_order_relaxed);
-}
-
-// For machines without AVX-512, so that the bandwidth is known there too.
-void read_sse2(const std::byte* data, size_t bytes) {
-  const size_t stream = bytes / kStreams;
-  __m128i sum[kStreams] = {};
-  for (size_t i = 0; i < stream; i += 64) {
-    for (int s = 0; s < kStreams; ++s) {
-      const char* p = reinterpret_cast<const char*>(data) + s * stream + i;
-      _mm_prefetch(p + kPrefetchAhead, _MM_HINT_T0);
-      for (int j = 0; j < 64; j += 16) {
-        sum[s] = _mm_xor_si128(sum[s], _mm_load_si128(reinterpret_cast<const __m128i*>(p + j)));
-      }
-    }
-  }
-  const __m128i all = _mm_xor_si128(_mm_xor_si128(sum[0], sum[1]), _mm_xor_si128(sum[2], sum[3]));
-  g_sink.fetch_xor(static_cast<uint64_t>(_mm_cvtsi128_si64(all)), std::memory_order_relaxed);
 }
 
 // ---- windows -----------------------------------------------------------------------------------
@@ -162,35 +75,36 @@ long preemptions_of_this_thread() {
   return usage.ru_nivcsw;
 }
 
-/// Rates of single windows, in units a second over all threads.
-struct Rates {
-  std::vector<double> clean;
-  std::vector<double> disturbed;  ///< a thread lost its CPU meanwhile
-
-  /// The upper quartile: what the machine does when nothing comes between, without the luck of one
-  /// window.
-  double roof() const {
-    std::vector<double> rates = clean;
-    if (clean.size() < kEnoughWindows) {
-      rates.insert(rates.end(), disturbed.begin(), disturbed.end());
-      return *std::max_element(rates.begin(), rates.end());
-    }
-    const auto quartile = rates.begin() + static_cast<ptrdiff_t>(rates.size() * 3 / 4);
-    std::nth_element(rates.begin(), quartile, rates.end());
-    return *quartile;
-  }
+/// What one window did.
+struct Window {
+  double rate = 0;     ///< units a second over all threads
+  bool clean = false;  ///< no thread lost its CPU meanwhile
 };
 
-/// All threads run `body(tid, window)` together, `windows` times; each does `units` in a window.
-Rates rates_of(const std::vector<int>& cpus, int threads, int windows, double units,
-               const std::function<void(int, int)>& body) {
+/// The upper quartile of the windows `first`, `first + step`, ...: what the machine does when
+/// nothing comes between, without the luck of one window.
+double roof_of(const std::vector<Window>& windows, size_t first = 0, size_t step = 1) {
+  std::vector<double> clean, all;
+  for (size_t i = first; i < windows.size(); i += step) {
+    all.push_back(windows[i].rate);
+    if (windows[i].clean) clean.push_back(windows[i].rate);
+  }
+  if (clean.size() < kEnoughWindows) return *std::max_element(all.begin(), all.end());
+  const auto quartile = clean.begin() + static_cast<ptrdiff_t>(clean.size() * 3 / 4);
+  std::nth_element(clean.begin(), quartile, clean.end());
+  return *quartile;
+}
+
+/// All threads run `body(tid, window)` together, `count` times; each does `units` in a window.
+std::vector<Window> run_windows(const std::vector<int>& cpus, int threads, int count, double units,
+                                const std::function<void(int, int)>& body) {
   std::vector<double> start(threads), stop(threads);
   std::vector<long> preempted(threads);
   SpinBarrier barrier(threads);
-  Rates rates;
+  std::vector<Window> windows;
   auto worker = [&](int tid) {
     pin_self(cpus[tid % cpus.size()]);
-    for (int w = 0; w < windows; ++w) {
+    for (int w = 0; w < count; ++w) {
       barrier.wait();
       const long before = preemptions_of_this_thread();
       start[tid] = seconds_now();
@@ -201,30 +115,29 @@ Rates rates_of(const std::vector<int>& cpus, int threads, int windows, double un
       if (tid != 0) continue;
       const double first = *std::min_element(start.begin(), start.end());
       const double last = *std::max_element(stop.begin(), stop.end());
-      const bool clean = std::count(preempted.begin(), preempted.end(), 0) == threads;
-      (clean ? rates.clean : rates.disturbed).push_back(units * threads / (last - first));
+      windows.push_back({units * threads / (last - first),
+                         std::count(preempted.begin(), preempted.end(), 0) == threads});
     }
   };
   // Thread 0 is a new one too: pinning must not stick to the caller.
   std::vector<std::thread> pool;
   for (int tid = 0; tid < threads; ++tid) pool.emplace_back(worker, tid);
   for (std::thread& t : pool) t.join();
-  return rates;
+  return windows;
 }
 
-double peak_gops(const std::vector<int>& cpus, int threads, void (*dots)(uint64_t), double ops) {
-  dots(100000);  // past the first-use cost of the wide registers
+double peak_gops(const std::vector<int>& cpus, int threads, const IssueLoop& loop) {
+  loop.run(20000);  // past the first-use cost of the wide registers
   double turn = 1;
   for (int i = 0; i < 5; ++i) {
     const double begin = seconds_now();
-    dots(20000);
-    turn = std::min(turn, (seconds_now() - begin) / 20000);
+    loop.run(2000);
+    turn = std::min(turn, (seconds_now() - begin) / 2000);
   }
   const uint64_t turns = static_cast<uint64_t>(kComputeWindowSeconds / turn) + 1;
-  return 1e-9 * rates_of(cpus, threads, kComputeWindows,
-                         static_cast<double>(turns) * kDotsPerTurn * ops,
-                         [&](int, int) { dots(turns); })
-                    .roof();
+  return 1e-9 * roof_of(run_windows(cpus, threads, kComputeWindows,
+                                    static_cast<double>(turns) * loop.ops_per_turn,
+                                    [&](int, int) { loop.run(turns); }));
 }
 
 std::vector<int> usable_cpus() {
@@ -242,37 +155,57 @@ std::vector<int> usable_cpus() {
 
 }  // namespace
 
-RoofMeter::RoofMeter(const IsaReport& report)
-    : int8_(report.level >= IsaLevel::kAvx512),
+RoofMeter::RoofMeter(const IsaReport& report, size_t buffer_bytes)
+    : level_(report.level),
       bf16_(report.level >= IsaLevel::kAvx512 && report.avx512_bf16),
-      cpus_(usable_cpus()) {
-  void* p = mmap(nullptr, kBufferBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      cpus_(usable_cpus()),
+      buffer_bytes_(buffer_bytes) {
+  void* p =
+      mmap(nullptr, buffer_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) throw std::bad_alloc();
-  (void)madvise(p, kBufferBytes, MADV_HUGEPAGE);
-  std::memset(p, 1, kBufferBytes);  // real pages, not the shared zero page
+  (void)madvise(p, buffer_bytes_, MADV_HUGEPAGE);
+  std::memset(p, 1, buffer_bytes_);  // real pages, not the shared zero page
   buffer_ = static_cast<std::byte*>(p);
 }
 
 RoofMeter::~RoofMeter() {
-  munmap(buffer_, kBufferBytes);
+  munmap(buffer_, buffer_bytes_);
+}
+
+double RoofMeter::read_gbps(int threads) const {
+  // Each thread walks a part of its own; a window that would leave it begins again at its start.
+  // The ways to read take turns, so that all of them see the same machine.
+  const size_t part = buffer_bytes_ / static_cast<size_t>(threads) / kReadUnit * kReadUnit;
+  const size_t window =
+      std::min(part, kMemoryWindowBytes / static_cast<size_t>(threads) / kReadUnit * kReadUnit);
+  const size_t windows_in_part = part / window;
+  const std::span<const Reader> ways = readers(level_ >= IsaLevel::kAvx512);
+  const std::vector<Window> windows =
+      run_windows(cpus_, threads, kMemoryWindows * static_cast<int>(ways.size()),
+                  static_cast<double>(window), [&](int tid, int w) {
+                    const size_t at = static_cast<size_t>(w) % windows_in_part * window;
+                    ways[static_cast<size_t>(w) % ways.size()](
+                        buffer_ + static_cast<size_t>(tid) * part + at, window);
+                  });
+  double best = 0;
+  for (size_t way = 0; way < ways.size(); ++way) {
+    best = std::max(best, roof_of(windows, way, ways.size()));
+  }
+  return 1e-9 * best;
 }
 
 Roofs RoofMeter::measure(int threads) const {
   Roofs roofs;
   roofs.threads = threads;
-  // Each thread walks a part of its own; a window that would leave it begins again at its start.
-  const size_t unit = kStreams * 128;
-  const size_t part = kBufferBytes / threads / unit * unit;
-  const size_t window = std::min(part, kMemoryWindowBytes / threads / unit * unit);
-  const size_t windows_in_part = part / window;
-  const Reader read = int8_ ? read_avx512 : read_sse2;
-  roofs.dram_gbps =
-      1e-9 *
-      rates_of(cpus_, threads, kMemoryWindows, static_cast<double>(window), [&](int tid, int w) {
-        read(buffer_ + tid * part + (w % windows_in_part) * window, window);
-      }).roof();
-  if (int8_) roofs.int8_gops = peak_gops(cpus_, threads, int8_dots, kInt8OpsPerDot);
-  if (bf16_) roofs.bf16_gops = peak_gops(cpus_, threads, bf16_dots, kBf16OpsPerDot);
+  roofs[Roof::kDram] = read_gbps(threads);
+  const auto peak = [&](Roof roof, bool usable, const IssueLoop& loop) {
+    if (usable) roofs[roof] = peak_gops(cpus_, threads, loop);
+  };
+  peak(Roof::kVnni, level_ >= IsaLevel::kAvx512, kVnniLoop);
+  peak(Roof::kBf16Dot, bf16_, kBf16DotLoop);
+  peak(Roof::kF32Fma, level_ >= IsaLevel::kAvx512, kF32FmaLoop);
+  peak(Roof::kAmxInt8, level_ >= IsaLevel::kAmx, kAmxInt8Loop);
+  peak(Roof::kAmxBf16, level_ >= IsaLevel::kAmx, kAmxBf16Loop);
   return roofs;
 }
 

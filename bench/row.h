@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "bench/roofline.h"
 #include "bench/timing.h"
@@ -13,14 +15,20 @@ enum class Verified {
   kNotAsked,
   kEqual,        ///< bit for bit
   kWithinBound,  ///< of the numeric contract, derived for each element
-  kFailed,  ///< the row then carries no numbers
+  kFailed,       ///< the row then carries no numbers
 };
+
+/// "not asked", "equal", "within bound", "failed": in every table and file.
+const char* to_string(Verified verified);
+/// The inverse; nothing for other texts.
+std::optional<Verified> verified_from(std::string_view text);
 
 /// The other library on the same problem.
 struct PeerRow {
   Stats us;          ///< over the block medians; count 0: not measured, `note` says why
   double ratio = 0;  ///< median over the alternations of its block over ours: > 1, quern is faster
-  std::string kernel;  ///< what it says it ran
+  std::string kernel;   ///< what it says it ran
+  std::string isa_cap;  ///< the cap of its instruction set, in its own words; empty: none
   std::string note;
 };
 
@@ -32,6 +40,7 @@ struct Row {
   Work work;
   int64_t copies = 1;  ///< of the operand that rotates
   int alternations = 0;
+  double block_mad = 0;  ///< of the block medians: how well the row repeats within its run
   PeerRow peer;
   Verified verified = Verified::kNotAsked;
   std::string checked;  ///< what --verify compared

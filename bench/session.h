@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,27 +19,30 @@ class Session {
   explicit Session(const Options& options);
 
   ContextSet& contexts() { return *contexts_; }
-  /// Measures the problem and prints a line of progress. Measures the roofs of its thread count
-  /// when that is seen for the first time.
+  /// What is going to be measured: the thread counts whose roofs the first row is preceded by.
+  void announce(const std::vector<Problem>& problems);
+  /// Measures the problem and prints a line of progress.
   const Row& measure(const Problem& problem);
   /// Of the roofs before the run; what a row is held to until the run is over.
   Roofs roofs_before(const Problem& problem) const;
-  /// Measures the roofs again.
+  /// Measures the roofs again, if there was a row.
   void finish();
 
   const Report& report() const { return report_; }
-  /// False when a check failed or a problem was refused.
+  /// False when a check failed, a problem was refused, or roofs and limits disagree.
   bool passed() const;
 
  private:
   std::string start_peer();
+  void measure_roofs(bool after);
 
-  const Options options_;
+  Options options_;
   std::unique_ptr<PeerProcess> peer_;
   std::string no_peer_;
   std::unique_ptr<ContextSet> contexts_;
   std::unique_ptr<RoofMeter> meter_;
   std::unique_ptr<Measurer> measurer_;
+  std::optional<LimitsSource> limits_;
   Report report_;
 };
 

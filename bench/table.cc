@@ -8,24 +8,7 @@
 namespace quern::bench {
 namespace {
 
-using Align = MarkdownTable::Align;
-
-/// Characters, not bytes: cells may hold UTF-8.
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-}
-
-std::string padded(const std::string& text, size_t width, Align align) {
-  const std::string space(width - std::min(width, width_of(text)), ' ');
-  return align == Align::kLeft ? text + space : space + text;
-}
-
-/// The roofs a row is held to; zeros where none were measured for its threads.
-Roofs roofs_for(const Row& row, const std::map<int, RoofPair>& roofs) {
-  const auto found = roofs.find(std::max(1, static_cast<int>(row.problem.threads)));
-  return found == roofs.end() ? Roofs{} : mean(found->second.before, found->second.after);
-}
+using Align = TextTable::Align;
 
 std::string rate_of(const Row& row, const Floor& floor) {
   // The unit of the roof that binds; operations where there is none and there are any.
@@ -36,20 +19,6 @@ std::string rate_of(const Row& row, const Floor& floor) {
 std::string percent_cell(const Row& row, const Floor& floor) {
   if (floor.us <= 0) return "-";
   return fmt::format("{:.0f} % {}", percent_of(floor, row.us.median), floor.bound);
-}
-
-std::string verified_cell(Verified verified) {
-  switch (verified) {
-    case Verified::kEqual:
-      return "equal";
-    case Verified::kWithinBound:
-      return "within bound";
-    case Verified::kFailed:
-      return "FAILED";
-    case Verified::kNotAsked:
-      break;
-  }
-  return "no";
 }
 
 std::string remarks(const Row& row) {
@@ -64,41 +33,17 @@ std::string remarks(const Row& row) {
 
 }  // namespace
 
-MarkdownTable::MarkdownTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
-
-void MarkdownTable::add(std::vector<std::string> cells) {
-  cells.resize(columns_.size());
-  for (std::string& cell : cells) {
-    for (size_t at = 0; (at = cell.find('|', at)) != std::string::npos; at += 2) {
-      cell.replace(at, 1, "\\|");
-    }
-    std::replace(cell.begin(), cell.end(), '\n', ' ');
-  }
-  rows_.push_back(std::move(cells));
+int RoofSet::key(int threads) const {
+  return std::clamp(threads, 1, std::max(1, cpus));
 }
 
-std::string MarkdownTable::str() const {
-  std::vector<size_t> widths;
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    size_t width = std::max<size_t>(3, width_of(columns_[i].title));
-    for (const auto& row : rows_) width = std::max(width, width_of(row[i]));
-    widths.push_back(width);
-  }
-  std::string head = "|", rule = "|", body;
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    const Align align = columns_[i].align;
-    head += " " + padded(columns_[i].title, widths[i], align) + " |";
-    const std::string dashes(widths[i] - 1, '-');
-    rule += align == Align::kLeft ? " " + dashes + "- |" : " " + dashes + ": |";
-  }
-  for (const auto& row : rows_) {
-    body += "|";
-    for (size_t i = 0; i < columns_.size(); ++i) {
-      body += " " + padded(row[i], widths[i], columns_[i].align) + " |";
-    }
-    body += "\n";
-  }
-  return head + "\n" + rule + "\n" + body;
+Roofs RoofSet::of(int threads) const {
+  const auto found = of_threads.find(key(threads));
+  return found == of_threads.end() ? Roofs{} : mean(found->second.before, found->second.after);
+}
+
+Floor floor_of(const Row& row, const RoofSet& roofs) {
+  return floor_of(row.work, roofs.of(row.problem.threads));
 }
 
 std::string format_number(double value) {
@@ -108,55 +53,55 @@ std::string format_number(double value) {
   return fmt::format("{:.{}f}", value, std::clamp(3 - exponent, 0, 6));
 }
 
-std::string rows_table(const std::vector<Row>& rows, const std::map<int, RoofPair>& roofs,
-                       const std::string& peer_name) {
+std::string rows_table(const std::vector<Row>& rows, const RoofSet& roofs,
+                       const std::string& peer_name, TextTable::Style style) {
   const std::string peer = peer_name.empty() ? "peer" : peer_name;
-  MarkdownTable table({{"problem"},
-                       {"kernel"},
-                       {"us", Align::kRight},
-                       {"rate", Align::kRight},
-                       {"of roof", Align::kRight},
-                       {peer + " us", Align::kRight},
-                       {"ratio", Align::kRight},
-                       {"verified"},
-                       {"remarks"}});
+  TextTable table({{"problem"},
+                   {"kernel"},
+                   {"us", Align::kRight},
+                   {"rate", Align::kRight},
+                   {"of roof", Align::kRight},
+                   {peer + " us", Align::kRight},
+                   {"ratio", Align::kRight},
+                   {"verified"},
+                   {"remarks"}});
   for (const Row& row : rows) {
     const std::string name = to_string(row.problem);
     if (!row.error.empty()) {
-      table.add({name, row.kernel, "-", "-", "-", "-", "-", verified_cell(row.verified),
+      table.add({name, row.kernel, "-", "-", "-", "-", "-", to_string(row.verified),
                  "ERROR: " + row.error});
       continue;
     }
-    const Floor floor = floor_of(row.work, roofs_for(row, roofs));
+    const Floor floor = floor_of(row, roofs);
     const bool peer_ran = row.peer.us.count > 0;
     table.add({name, row.kernel, format_number(row.us.median), rate_of(row, floor),
                percent_cell(row, floor), peer_ran ? format_number(row.peer.us.median) : "-",
-               peer_ran ? fmt::format("{:.2f}", row.peer.ratio) : "-", verified_cell(row.verified),
+               peer_ran ? fmt::format("{:.2f}", row.peer.ratio) : "-", to_string(row.verified),
                remarks(row)});
   }
-  return table.str();
+  return table.str(style);
 }
 
-std::string roofs_table(const std::map<int, RoofPair>& roofs) {
-  MarkdownTable table(
+std::string roofs_table(const RoofSet& roofs, TextTable::Style style) {
+  TextTable table(
       {{"roof"}, {"threads", Align::kRight}, {"before", Align::kRight}, {"after", Align::kRight}});
   std::string sentences;
-  for (const auto& [threads, pair] : roofs) {
-    const auto add = [&, count = std::to_string(threads)](const char* what, double before,
-                                                          double after, const char* unit) {
-      if (before <= 0) return table.add({what, count, "not measured", "not measured"});
-      table.add({what, count, fmt::format("{:.1f} {}", before, unit),
-                 fmt::format("{:.1f} {}", after, unit)});
-    };
-    add("DRAM read", pair.before.dram_gbps, pair.after.dram_gbps, "GB/s");
-    add("int8 (vpdpbusd)", pair.before.int8_gops, pair.after.int8_gops, "GOP/s");
-    add("bf16 (vdpbf16ps)", pair.before.bf16_gops, pair.after.bf16_gops, "GOP/s");
+  for (const auto& [threads, pair] : roofs.of_threads) {
+    for (const RoofName& name : kRoofNames) {
+      const double before = pair.before[name.roof], after = pair.after[name.roof];
+      const auto cell = [&](double rate) {
+        return rate > 0 ? fmt::format("{:.1f} {}", rate, name.unit) : "not measured";
+      };
+      // What this CPU does not have has no line.
+      if (before <= 0 && after <= 0 && name.roof != Roof::kDram) continue;
+      table.add({name.label, std::to_string(threads), cell(before), cell(after)});
+    }
     for (const std::string& sentence : moved(pair.before, pair.after)) {
       sentences += fmt::format("ROOFS MOVED, {} thread{}: {}; percentages hold against the mean.\n",
                                threads, threads == 1 ? "" : "s", sentence);
     }
   }
-  return table.str() + (sentences.empty() ? "" : "\n" + sentences);
+  return table.str(style) + (sentences.empty() ? "" : "\n" + sentences);
 }
 
 std::string footnotes(const std::vector<Row>& rows, const std::string& peer_name) {
@@ -164,15 +109,13 @@ std::string footnotes(const std::vector<Row>& rows, const std::string& peer_name
       "us: median of the block medians. of roof: the floor max(bytes / DRAM bandwidth, operations "
       "/ "
       "peak) over us,\nand which of the two binds; bytes are the packed weights (quantize_rows: "
-      "input "
-      "and output); a hot row whose\nbytes fit a last-level cache is held to the arithmetic peak "
-      "alone. cold:1 rotates among copies of more than 320 MB.\n";
+      "input and output); a hot row whose\nbytes fit the last-level cache is held to the "
+      "arithmetic peak alone. bf16 peak: the faster of vdpbf16ps and vfmadd231ps.\n";
   if (!peer_name.empty()) {
     out += fmt::format(
         "ratio: {0} time over ours, median of the alternations; > 1: quern is faster. int8 on {0} "
-        "is "
-        "u8 x s8 with one\nscale per column and its activations quantized beforehand: quantization "
-        "is in our time and not in its time.\n",
+        "is u8 x s8 with one\nscale per column and its activations quantized beforehand: "
+        "quantization is in our time and not in its time.\n",
         peer_name);
   }
   const auto disturbed =

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -47,7 +48,10 @@ bool kernels_can_run() {
 TEST(Binary, UnknownSwitchesExitTwo) {
   for (const char* arguments :
        {"--nonsense", "--benchmark_nonsense=1 --peer none --m 1 --shapes 1x1", "--m one",
-        "not_a_problem", "int8_gemm/m:1/x:2", "--quick --m 1", "--shapes no_such_file"}) {
+        "not_a_problem", "int8_gemm/m:1/x:2", "--quick --m 1", "--shapes no_such_file",
+        "--min-time nan", "--cold 2", "--peer none --m 1 --shapes 1x1 --benchmark_filter=zzz",
+        "--peer none --m 1 --shapes 1x1 '--benchmark_filter=('", "--benchmark_repetitions=-1",
+        "--peer none --limits /no/such/file int8_gemm/m:1/n:1/k:1/thr:1"}) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.err;
     EXPECT_EQ(outcome.out, "") << arguments;
@@ -104,6 +108,34 @@ TEST(Binary, GoogleBenchmarkFlagsWork) {
   ASSERT_EQ(json["benchmarks"].size(), 1u);
   EXPECT_EQ(std::string(json["benchmarks"][0]["name"]).rfind("bf16_gemm/m:2/n:64/k:64/", 0), 0u);
   EXPECT_TRUE(parse_problem(std::string(json["benchmarks"][0]["name"])).ok());
+}
+
+TEST(Binary, NamesSayWhichLevelRan) {
+  if (!kernels_can_run()) GTEST_SKIP() << "no kernel can run on this machine";
+  const Outcome list = run("--list --ops int8_gemm --shapes 64x32 --m 1 --threads 1");
+  EXPECT_EQ(list.out, "int8_gemm/m:1/n:64/k:32/isa:avx512/thr:1/cold:1\n");
+  const Outcome outcome = run("--peer none --min-time 0.001 quantize_rows/m:1/k:64/isa:amx/thr:1");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.out.find("isa:amx did not run because: "), std::string::npos) << outcome.out;
+}
+
+// Roofs are measured for as many threads as there are CPUs: this took minutes.
+TEST(Binary, FarMoreThreadsThanCpusTakeSeconds) {
+  if (!kernels_can_run()) GTEST_SKIP() << "no kernel can run on this machine";
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome outcome =
+      run("--peer none --min-time 0.001 --alternations 1 int8_gemm/m:1/n:64/k:64/thr:512");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+}
+
+TEST(Binary, RoofsThatALimitContradictsAreVoid) {
+  if (!kernels_can_run()) GTEST_SKIP() << "no kernel can run on this machine";
+  const Outcome outcome =
+      run("--peer none --min-time 0.001 --limits 'echo limit,dram-read,x,1,1e6,1e6,GB/s' "
+          "int8_gemm/m:1/n:64/k:64/thr:1");
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_NE(outcome.out.find("VOID"), std::string::npos) << outcome.out;
 }
 
 TEST(Binary, AJsonPathThatCannotBeWrittenFailsBeforeMeasuring) {

@@ -35,9 +35,10 @@ class FakeCase : public OpCase {
   CheckResult check() const override { return {check_ok, true, 4, 8, "C[0, 0] = 1, reference 2"}; }
   std::span<const std::byte> output() const override { return output_; }
   Work work() const override { return {1000, 100, Peak::kInt8, false}; }
-  std::string kernel() const override { return "fake.kernel"; }
+  std::string explain() const override { return explanation; }
   int64_t copies() const override { return 1; }
 
+  std::string explanation = "fake.kernel";
   int calls = 0;
   int64_t fail_from = 1 << 30;
   int64_t drift_from = 1 << 30;
@@ -57,6 +58,7 @@ class FakePeer : public Peer {
     return Stats{1000, 1, 10};
   }
   std::string kernel() const override { return "peer.kernel"; }
+  std::string isa_cap() const override { return "AVX"; }
   std::string note() const override { return has_it ? "peer process died" : "no counterpart"; }
   pid_t pid() const override { return 0; }
 
@@ -65,15 +67,16 @@ class FakePeer : public Peer {
   int dies_after = 1 << 30;
 };
 
-Row measure_fake(const MeasureOptions& options, Peer* peer, void (*change)(FakeCase*)) {
+Row measure_fake(const MeasureOptions& options, Peer* peer, void (*change)(FakeCase*),
+                 const char* text = "int8_gemm/m:1/n:16/k:16/thr:1") {
   ContextSet contexts;
   Measurer measurer(options, &contexts, peer, "none asked for",
-                    [&](const Problem&, const Context&) {
+                    [&](const Problem&, const CaseEnv&) {
                       auto fake = std::make_unique<FakeCase>();
                       change(fake.get());
                       return fake;
                     });
-  return measurer.measure(problem("int8_gemm/m:1/n:16/k:16/thr:1"));
+  return measurer.measure(problem(text));
 }
 
 TEST(Measure, AlternatesAtLeastFiveTimesAndReportsMedians) {
@@ -90,6 +93,7 @@ TEST(Measure, AlternatesAtLeastFiveTimesAndReportsMedians) {
   EXPECT_EQ(row.peer.us.median, 1000);
   EXPECT_GT(row.peer.ratio, 1);
   EXPECT_EQ(row.peer.kernel, "peer.kernel");
+  EXPECT_EQ(row.peer.isa_cap, "AVX");
 }
 
 TEST(Measure, AWrongResultIsNeverTimed) {
@@ -141,6 +145,33 @@ TEST(Measure, APeerWithoutTheProblemSaysWhy) {
   EXPECT_EQ(row.error, "");
   EXPECT_EQ(row.peer.note, "no counterpart");
   EXPECT_EQ(peer.blocks, 0);
+}
+
+const char* const kAvx512Plan =
+    "int8_gemm/n:16/k:16\n"
+    "  amx: refused: the tiles are being polished\n"
+    "  avx512: chosen\n"
+    "  kernel int8_gemm.avx512.x\n";
+
+TEST(Measure, TheLevelOfARowIsThatOfTheKernel) {
+  const Row row = measure_fake(short_options(false), nullptr,
+                               [](FakeCase* c) { c->explanation = kAvx512Plan; });
+  EXPECT_EQ(row.error, "");
+  EXPECT_EQ(row.problem.isa, IsaLevel::kAvx512);
+  EXPECT_EQ(row.work.level, IsaLevel::kAvx512);
+  EXPECT_EQ(to_string(row.problem), "int8_gemm/m:1/n:16/k:16/isa:avx512/thr:1");
+}
+
+TEST(Measure, ALevelThatDidNotRunIsRefusedWithTheReason) {
+  const Row row = measure_fake(
+      short_options(false), nullptr, [](FakeCase* c) { c->explanation = kAvx512Plan; },
+      "int8_gemm/m:1/n:16/k:16/isa:amx/thr:1");
+  EXPECT_EQ(row.error,
+            "isa:amx did not run because: the tiles are being polished (the plan chose "
+            "int8_gemm.avx512.x)");
+  EXPECT_EQ(row.kernel, "");
+  EXPECT_EQ(row.us.count, 0);
+  EXPECT_EQ(row.problem.isa, IsaLevel::kAmx);  // as it was asked for
 }
 
 TEST(Measure, ARefusedProblemIsARowWithTheReason) {
@@ -201,7 +232,7 @@ TEST_F(RealOps, RightResultsPass) {
 }
 
 TEST_F(RealOps, OneUnitInTheLastPlaceIsCaughtInInt8) {
-  const Row row = measure("int8_gemm/m:3/n:33/k:65/thr:1", [](const Problem& p, const Context& c) {
+  const Row row = measure("int8_gemm/m:3/n:33/k:65/thr:1", [](const Problem& p, const CaseEnv& c) {
     return make_int8_case(p, c,
                           [](const Int8Gemm& op, const Int8GemmArgs& args, Span<std::byte> s) {
                             const Status status = op.run(args, s);
@@ -211,12 +242,14 @@ TEST_F(RealOps, OneUnitInTheLastPlaceIsCaughtInInt8) {
   });
   EXPECT_EQ(row.verified, Verified::kFailed);
   EXPECT_NE(row.error.find("C[2, 32]"), std::string::npos) << row.error;
-  EXPECT_EQ(rows_table({row}, {}, "").find(" us |") != std::string::npos, true);
+  EXPECT_EQ(
+      rows_table({row}, {}, "", TextTable::Style::kMarkdown).find(" us |") != std::string::npos,
+      true);
   EXPECT_EQ(row.us.count, 0);
 }
 
 TEST_F(RealOps, AForgottenColumnIsCaughtInBf16) {
-  const Row row = measure("bf16_gemm/m:3/n:33/k:65/thr:1", [](const Problem& p, const Context& c) {
+  const Row row = measure("bf16_gemm/m:3/n:33/k:65/thr:1", [](const Problem& p, const CaseEnv& c) {
     return make_bf16_case(p, c,
                           [](const Bf16Gemm& op, const Bf16GemmArgs& args, Span<std::byte> s) {
                             const Status status = op.run(args, s);
@@ -229,7 +262,7 @@ TEST_F(RealOps, AForgottenColumnIsCaughtInBf16) {
 }
 
 TEST_F(RealOps, AWrongScaleIsCaughtInQuantizeRows) {
-  const Row row = measure("quantize_rows/m:3/k:65/thr:1", [](const Problem& p, const Context& c) {
+  const Row row = measure("quantize_rows/m:3/k:65/thr:1", [](const Problem& p, const CaseEnv& c) {
     return make_quantize_case(p, c, [](const QuantizeRows& op, const QuantizeRowsArgs& args) {
       const Status status = op.run(args);
       static_cast<float*>(args.scale.data)[2] *= 2;
@@ -243,9 +276,45 @@ TEST_F(RealOps, AWrongScaleIsCaughtInQuantizeRows) {
 TEST_F(RealOps, ColdRowsRotateBeyondTheCaches) {
   const Row row = measure("int8_gemm/m:1/n:1024/k:4096/thr:1/cold:1");
   EXPECT_EQ(row.error, "");
-  EXPECT_GT(static_cast<double>(row.copies) * row.work.bytes, 320e6);
+  EXPECT_GT(static_cast<double>(row.copies) * row.work.bytes, 512.0 * 1024 * 1024);
   EXPECT_TRUE(row.work.from_memory);
   EXPECT_EQ(measure("int8_gemm/m:1/n:1024/k:4096/thr:1").copies, 1);
+}
+
+TEST_F(RealOps, OpenLevelsAreResolvedToWhatRuns) {
+  std::vector<Problem> problems = {
+      problem("int8_gemm/m:1/n:64/k:64/thr:1/cold:1"), problem("bf16_gemm/m:300/n:64/k:64/thr:1"),
+      problem("quantize_rows/m:3/k:64/thr:1"), problem("int8_gemm/m:1/n:64/k:64/isa:amx/thr:1")};
+  resolve_levels(contexts_.plain(), &problems);
+  for (size_t i = 0; i < 3; ++i) {
+    const Row row = measure(to_string(problems[i]).c_str());
+    EXPECT_EQ(row.error, "") << to_string(problems[i]);
+    EXPECT_NE(problems[i].isa, IsaLevel::kNone);
+    EXPECT_TRUE(row.problem == problems[i]) << to_string(row.problem);
+    EXPECT_EQ(level_of_kernel(row.kernel), problems[i].isa) << row.kernel;
+  }
+  EXPECT_EQ(problems[3].isa, IsaLevel::kAmx);  // asked for: not to be replaced
+}
+
+TEST(ResolveLevels, WhatCannotRunStaysOpen) {
+  ContextOptions options;
+  options.max_isa = IsaLevel::kNone;
+  std::vector<Problem> problems = {problem("int8_gemm/m:1/n:64/k:64")};
+  resolve_levels(*Context::create(options), &problems);
+  EXPECT_EQ(problems[0].isa, IsaLevel::kNone);
+}
+
+TEST(LevelOfKernel, IsInTheName) {
+  EXPECT_EQ(level_of_kernel("int8_gemm.avx512.s8u8bf16.mr6"), IsaLevel::kAvx512);
+  EXPECT_EQ(level_of_kernel("bf16_gemm.amx.bf16.mr32"), IsaLevel::kAmx);
+  EXPECT_EQ(level_of_kernel("int8_gemm.avx512"), IsaLevel::kNone);
+  EXPECT_EQ(level_of_kernel("amx"), IsaLevel::kNone);
+}
+
+TEST(WhyNot, QuotesTheRefusalOfTheLevel) {
+  EXPECT_EQ(why_not(kAvx512Plan, IsaLevel::kAmx), "the tiles are being polished");
+  EXPECT_EQ(why_not(kAvx512Plan, IsaLevel::kAvx512),
+            "the plan has no kernel of that level for this problem");
 }
 
 TEST(KernelName, IsTheOneOfTheRowCount) {

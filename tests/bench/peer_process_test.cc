@@ -54,9 +54,12 @@ TEST(PeerProcess, AnswersAndIsStoppedInBetween) {
 }
 
 TEST(PeerProcess, GetsTheProblemString) {
-  PeerProcess peer(script("echo hello fake; while read line; do echo none got $line; done"));
+  PeerProcess::Command command =
+      script("echo hello fake; while read line; do echo none got $line; done");
+  command.cold_bytes = 1234;
+  PeerProcess peer(command);
   EXPECT_FALSE(peer.setup(problem()));
-  EXPECT_EQ(peer.note(), "got setup int8_gemm/m:1/n:16/k:16");
+  EXPECT_EQ(peer.note(), "got setup 1234 int8_gemm/m:1/n:16/k:16");
   EXPECT_GT(peer.pid(), 0);  // having none of it is no reason to die
 }
 
@@ -120,14 +123,63 @@ TEST(PeerProcess, NonsenseAndSilenceEndIt) {
   EXPECT_NE(silent.note().find("no answer within 1 s"), std::string::npos) << silent.note();
 }
 
+/// Answers with its cap and its process, so that a test sees which child ran.
+const char* const kShowsCap =
+    "echo hello fake; while read word rest; do"
+    "  echo ready cap=$DNNL_MAX_CPU_ISA/$ONEDNN_MAX_CPU_ISA pid=$$; done";
+
+TEST(PeerProcess, MayUseNoMoreThanTheLevelOfTheRow) {
+  PeerProcess peer(script(kShowsCap));
+  Problem p = problem();
+  p.isa = IsaLevel::kAvx512;
+  ASSERT_TRUE(peer.setup(p)) << peer.note();
+  EXPECT_EQ(peer.kernel().rfind("cap=AVX512_CORE_BF16/AVX512_CORE_BF16 pid=", 0), 0u)
+      << peer.kernel();
+  EXPECT_EQ(peer.isa_cap(), "AVX512_CORE_BF16");
+  const std::string first = peer.kernel();
+  ASSERT_TRUE(peer.setup(p));
+  EXPECT_EQ(peer.kernel(), first);  // the same child as long as the level stays
+  for (int i = 0; i < 10; ++i) {    // changing the level is no crash: it may happen at every row
+    p.isa = i % 2 == 0 ? IsaLevel::kAmx : IsaLevel::kAvx512;
+    ASSERT_TRUE(peer.setup(p)) << i << ": " << peer.note();
+    EXPECT_EQ(peer.kernel().rfind(i % 2 == 0 ? "cap=/ pid=" : "cap=AVX512_CORE_BF16/", 0), 0u)
+        << peer.kernel();
+  }
+}
+
+TEST(PeerProcess, MayUseEverythingWhenAsked) {
+  PeerProcess::Command command = script(kShowsCap);
+  command.isa = PeerIsa::kBest;
+  PeerProcess peer(command);
+  Problem p = problem();
+  p.isa = IsaLevel::kAvx512;
+  ASSERT_TRUE(peer.setup(p)) << peer.note();
+  EXPECT_EQ(peer.kernel().rfind("cap=/ pid=", 0), 0u) << peer.kernel();
+  EXPECT_EQ(peer.isa_cap(), "");
+}
+
+TEST(PeerProcess, AKernelAboveTheCapIsNotCompared) {
+  PeerProcess::Command command =
+      script("echo hello fake; while read line; do echo ready brg:avx512_core_amx_int8; done");
+  PeerProcess capped(command);
+  EXPECT_FALSE(capped.setup(problem()));
+  EXPECT_NE(capped.note().find("amx_int8 in spite of the cap AVX512_CORE_BF16"), std::string::npos)
+      << capped.note();
+  command.isa = PeerIsa::kBest;
+  EXPECT_TRUE(PeerProcess(command).setup(problem()));
+}
+
 TEST(PeerEnvironment, OpenMpIsSetAndOpenBlasIsGone) {
   setenv("OPENBLAS_NUM_THREADS", "1", 1);
   setenv("OMP_NUM_THREADS", "77", 1);
+  setenv("DNNL_MAX_CPU_ISA", "SSE41", 1);  // a cap that no report would tell of
+  setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 1);
   setenv("QUERN_TEST_KEEPS_THIS", "yes", 1);
   int threads = 0;
   bool kept = false;
   for (const std::string& variable : peer_environment(3)) {
     EXPECT_NE(variable.rfind("OPENBLAS_", 0), 0u) << variable;
+    EXPECT_EQ(variable.find("_MAX_CPU_ISA="), std::string::npos) << variable;
     if (variable.rfind("OMP_NUM_THREADS=", 0) == 0) {
       ++threads;
       EXPECT_EQ(variable, "OMP_NUM_THREADS=3");

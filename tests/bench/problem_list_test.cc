@@ -118,10 +118,11 @@ TEST(Quick, CoversEveryOpAndRegime) {
 }
 
 TEST(ParseProblems, FillsInWhatIsLeftOutOnly) {
-  EXPECT_EQ(names(parse_problems({"int8_gemm/m:1/n:2/k:3", "int8_gemm/m:1/n:2/k:3/thr:1"}, 2,
-                                 IsaLevel::kAvx512)),
-            (std::vector<std::string>{"int8_gemm/m:1/n:2/k:3/isa:avx512/thr:2",
-                                      "int8_gemm/m:1/n:2/k:3/isa:avx512/thr:1"}));
+  EXPECT_EQ(names(parse_problems({"int8_gemm/m:1/n:2/k:3", "int8_gemm/m:1/n:2/k:3/thr:1",
+                                  "int8_gemm/m:1/n:2/k:3/isa:amx"},
+                                 2)),
+            (std::vector<std::string>{"int8_gemm/m:1/n:2/k:3/thr:2", "int8_gemm/m:1/n:2/k:3/thr:1",
+                                      "int8_gemm/m:1/n:2/k:3/isa:amx/thr:2"}));
 }
 
 TEST(ParseProblems, FieldsThatTheOpWouldIgnoreAreRefused) {
@@ -129,13 +130,24 @@ TEST(ParseProblems, FieldsThatTheOpWouldIgnoreAreRefused) {
        {"quantize_rows/m:1/n:2/k:3", "quantize_rows/m:1/k:3/c:f32",
         "quantize_rows/m:1/k:3/epi:bias", "int8_gemm/m:1/n:2/k:3/g:4", "bf16_gemm/m:1/n:2/k:3/g:4",
         "bf16_gemm/m:1/n:2/k:3/a:f32", "bf16_gemm/m:1/n:2/k:3/thr:1025"}) {
-    EXPECT_NE(usage_error_of([&] { parse_problems({text}, 1, IsaLevel::kNone); }), "") << text;
+    EXPECT_NE(usage_error_of([&] { parse_problems({text}, 1); }), "") << text;
+  }
+}
+
+TEST(ParseProblems, AutoIsTheSameAsLeavingTheLevelOut) {
+  EXPECT_EQ(
+      names(parse_problems(
+          {"int8_gemm/m:1/n:2/k:3/isa:auto/thr:4", "int8_gemm/m:1/n:2/k:3/isa:auto"}, 2)),
+      (std::vector<std::string>{"int8_gemm/m:1/n:2/k:3/thr:4", "int8_gemm/m:1/n:2/k:3/thr:2"}));
+  for (const char* text : {"int8_gemm/m:1/n:2/k:3/isa:none", "int8_gemm/m:1/n:2/k:3/isa:autox",
+                           "int8_gemm/m:1/n:2/k:3/isa:auto/isa:auto", "int8_gemm/isa:none/thr:1"}) {
+    const std::string error = usage_error_of([&] { parse_problems({text}, 1); });
+    EXPECT_NE(error.find(text), std::string::npos) << error;
   }
 }
 
 TEST(ParseProblems, QuotesTheOneThatIsWrong) {
-  const std::string error =
-      usage_error_of([] { parse_problems({"int8_gemm/m:1/q:2"}, 1, IsaLevel::kNone); });
+  const std::string error = usage_error_of([] { parse_problems({"int8_gemm/m:1/q:2"}, 1); });
   EXPECT_NE(error.find("int8_gemm/m:1/q:2"), std::string::npos) << error;
 }
 
