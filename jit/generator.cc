@@ -48,6 +48,8 @@ Result<GeneratedCode> Generator::generate() {
   try {
     emit();
     ready();  // resolves labels; the buffer is ours, so no protection changes
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "no memory while a kernel was generated");
   } catch (const Xbyak::Error& e) {
     return Status(StatusCode::kInternal, "the assembler refused the kernel (Xbyak error {0})",
                   static_cast<int>(e));

@@ -30,6 +30,7 @@ struct Kernel {
   std::string name;
   const void* entry = nullptr;
   size_t code_bytes = 0;
+  uint64_t generate_ns = 0;  ///< spent generating and publishing
   std::shared_ptr<const CodeBlock> code;
 
   /// `Args` must be the argument struct of the generator that made this kernel.

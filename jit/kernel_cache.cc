@@ -97,8 +97,9 @@ Result<KernelHandle> KernelCache::Impl::generate(const std::string& name, const 
   kernel->code_bytes = (*block)->size();
   kernel->code = std::move(*block);
   const auto spent = std::chrono::steady_clock::now() - start;
-  generate_ns +=
+  kernel->generate_ns =
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
+  generate_ns += kernel->generate_ns;
   code_bytes += kernel->code_bytes;
   ++kernels;
   if (registry != nullptr) registry->published(*code, *kernel);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "jit/bf16_gemm_avx512.h"
+#include "ops/no_throw.h"
 #include "ops/packed_gemm.h"
 #include "ops/weight_packing.h"
 
@@ -37,12 +38,18 @@ PackedGemmSpec make_spec(const Bf16GemmDesc& desc) {
 }  // namespace
 
 Result<Bf16Gemm> Bf16Gemm::create(const Context& ctx, const Bf16GemmDesc& desc) {
-  if (const Status s = check_gemm_desc(desc, kMaxExtent); !s.ok()) return s;
-  auto gemm = PackedGemm::create(ctx, make_spec(desc));
-  if (!gemm.ok()) return gemm.status();
-  Bf16Gemm op;
-  op.impl_ = std::make_shared<const Impl>(Impl{desc, std::move(*gemm)});
-  return op;
+  return no_throw(kNoMemoryForPlan, [&]() -> Result<Bf16Gemm> {
+    if (const Status s = check_gemm_desc(desc, kMaxExtent); !s.ok()) return s;
+    auto gemm = PackedGemm::create(ctx, make_spec(desc));
+    if (!gemm.ok()) return gemm.status();
+    Bf16Gemm op;
+    op.impl_ = std::make_shared<const Impl>(Impl{desc, std::move(*gemm)});
+    return op;
+  });
+}
+
+IsaLevel Bf16Gemm::isa() const noexcept {
+  return impl_ == nullptr ? IsaLevel::kNone : impl_->gemm.isa();
 }
 
 const Bf16GemmDesc& Bf16Gemm::desc() const noexcept {

@@ -4,16 +4,18 @@
 
 #include <algorithm>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 
 #include "ops/context_impl.h"
 #include "ops/environment.h"
+#include "ops/no_throw.h"
 #include "quern/tuning.h"
 
 namespace quern::inline v0 {
 namespace {
+
+constexpr const char* kNoMemory = "no memory for a context";
 
 // Behind the kernel cache of a context whose JIT is off: even a request that went round
 // ContextImpl::kernel would get no page.
@@ -41,6 +43,7 @@ class CreateLines final : public jit::CodeListener {
     VerboseLine line;
     line.event = kVerboseCreate;
     line.kernel = kernel.name;
+    line.ns = static_cast<int64_t>(kernel.generate_ns);
     const std::string detail = "code_bytes:" + std::to_string(kernel.code_bytes);
     line.detail = detail;
     verbose_.write(line);
@@ -75,7 +78,8 @@ Status validate(const ContextOptions& o) {
                   o.pool->size());
   }
   if (o.max_isa < IsaLevel::kNone || o.max_isa > IsaLevel::kAmx) {
-    return Status(StatusCode::kInvalidArgument, "options.max_isa ({0}) is no IsaLevel",
+    return Status(StatusCode::kInvalidArgument,
+                  "options.max_isa ({0}) must be kNone (0), kAvx512 (1) or kAmx (2)",
                   static_cast<int64_t>(o.max_isa));
   }
   if ((o.verbose & ~static_cast<uint32_t>(kVerboseAll)) != 0) {
@@ -116,11 +120,9 @@ Result<jit::KernelHandle> ContextImpl::kernel(const std::string& name,
 Result<Context> ContextImpl::create(const ContextOptions& options, const jit::CpuSource& cpu,
                                     const jit::MemoryApi& memory) {
   if (const Status status = validate(options); !status.ok()) return status;
-  try {
+  return no_throw(kNoMemory, [&]() -> Result<Context> {
     return Context(std::make_shared<ContextImpl>(options, cpu, memory));
-  } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "no memory for a context");
-  }
+  });
 }
 
 Result<Context> make_context(const ContextOptions& options, const jit::CpuSource& cpu,
@@ -128,12 +130,17 @@ Result<Context> make_context(const ContextOptions& options, const jit::CpuSource
   return ContextImpl::create(options, cpu, memory);
 }
 
-Context::Context() : Context(static_cast<ThreadPool*>(nullptr)) {}
+Context::Context() noexcept : Context(static_cast<ThreadPool*>(nullptr)) {}
 
-Context::Context(ThreadPool* pool) {
+Context::Context(ThreadPool* pool) noexcept {
   ContextOptions options;
   options.pool = pool;
-  impl_ = std::make_shared<ContextImpl>(options, jit::system_cpu(), jit::system_memory());
+  Result<Context> made = create(options);
+  if (made.ok()) {
+    impl_ = std::move(made->impl_);
+  } else {
+    status_ = made.status();
+  }
 }
 
 Context::Context(std::shared_ptr<ContextImpl> impl) noexcept : impl_(std::move(impl)) {}
@@ -143,29 +150,36 @@ Result<Context> Context::create(const ContextOptions& options) {
 }
 
 Result<Context> Context::from_environment(const ContextOptions& base) {
-  try {
+  return no_throw(kNoMemory, [&]() -> Result<Context> {
     ContextOptions options = base;
     if (const Status status = apply_environment(&options); !status.ok()) return status;
     return create(options);
-  } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "no memory for a context");
-  }
+  });
+}
+
+Status Context::status() const noexcept {
+  if (impl_ != nullptr || !status_.ok()) return status_;
+  return Status(StatusCode::kInvalidArgument, "this Context is empty: it was moved from");
 }
 
 ThreadPool& Context::pool() const noexcept {
-  return *impl_->pool;
+  static SerialPool serial;  // has no state
+  return impl_ == nullptr ? serial : *impl_->pool;
 }
 IsaLevel Context::isa() const noexcept {
-  return impl_->level;
+  return impl_ == nullptr ? IsaLevel::kNone : impl_->level;
 }
 const IsaReport& Context::isa_report() const noexcept {
-  return impl_->report;
+  static const IsaReport kNone;
+  return impl_ == nullptr ? kNone : impl_->report;
 }
 const ContextOptions& Context::options() const noexcept {
-  return impl_->options;
+  static const ContextOptions kDefaults;
+  return impl_ == nullptr ? kDefaults : impl_->options;
 }
 
 ContextStats Context::stats() const noexcept {
+  if (impl_ == nullptr) return {};
   const jit::KernelCacheStats s = impl_->kernels.stats();
   ContextStats out;
   out.kernels_generated = s.kernels;

@@ -19,9 +19,9 @@ const char* refuse_avx512(const ContextImpl& ctx, const Avx512Needs& needs) {
 
 }  // namespace
 
-const char* Dispatch::chosen() const noexcept {
+const Candidate* Dispatch::chosen() const noexcept {
   for (const Candidate& c : candidates) {
-    if (c.refused == nullptr) return c.family;
+    if (c.refused == nullptr) return &c;
   }
   return nullptr;
 }
@@ -36,25 +36,18 @@ std::string Dispatch::explain() const {
   return text;
 }
 
-Dispatch choose_family(ContextImpl& ctx, const Problem& problem, const Avx512Needs& needs) {
+Dispatch choose_family(const ContextImpl& ctx, const Avx512Needs& needs) {
   Dispatch dispatch;
+  const char* const avx512 = refuse_avx512(ctx, needs);
   dispatch.candidates = {
-      {"amx", "no AMX generator in this version of quern"},
-      {"avx512", refuse_avx512(ctx, needs)},
-      {"reference", "only on explicit request: link quern::reference"},
+      {"amx", IsaLevel::kAmx, "no AMX generator in this version of quern"},
+      {"avx512", IsaLevel::kAvx512, avx512},
+      {"reference", IsaLevel::kNone, "only on explicit request: link quern::reference"},
   };
-  for (const Candidate& c : dispatch.candidates) {
-    if (c.refused == nullptr) continue;
-    ctx.verbose.write({.event = kVerboseDispatch,
-                       .kernel = c.family,
-                       .problem = &problem,
-                       .threads = ctx.pool->size(),
-                       .detail = c.refused});
-  }
   // The reason that the caller can act on is the avx512 family's.
   if (dispatch.chosen() == nullptr) {
-    dispatch.status = Status(StatusCode::kUnsupported, "no kernel family can run: {s}", 0, 0,
-                             dispatch.candidates[1].refused);
+    dispatch.status =
+        Status(StatusCode::kUnsupported, "no kernel family can run: {s}", 0, 0, avx512);
   }
   return dispatch;
 }

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ops/context_impl.h"
-#include "quern/problem.h"
+#include "quern/isa.h"
 #include "quern/status.h"
 
 namespace quern::inline v0 {
@@ -12,7 +12,8 @@ namespace quern::inline v0 {
 /// One kernel family that was considered for a plan, in order of preference.
 struct Candidate {
   const char* family = "";
-  const char* refused = nullptr;  ///< why not; null: it was chosen
+  IsaLevel level = IsaLevel::kNone;  ///< what its kernels need; kNone: not generated
+  const char* refused = nullptr;     ///< why not; null: it was chosen
 };
 
 /// Which family a plan uses and why not the others. Decided once, at create, from the machine and
@@ -21,7 +22,8 @@ struct Dispatch {
   std::vector<Candidate> candidates;
   Status status;  ///< not ok where every candidate was refused
 
-  const char* chosen() const noexcept;
+  /// The first that was not refused; null where there is none.
+  const Candidate* chosen() const noexcept;
   /// "  amx: refused: ...\n  avx512: chosen\n"
   std::string explain() const;
 };
@@ -31,6 +33,6 @@ struct Avx512Needs {
   bool bf16 = false;
 };
 
-Dispatch choose_family(ContextImpl& ctx, const Problem& problem, const Avx512Needs& needs);
+Dispatch choose_family(const ContextImpl& ctx, const Avx512Needs& needs);
 
 }  // namespace quern::inline v0

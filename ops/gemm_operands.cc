@@ -1,5 +1,7 @@
 #include "ops/gemm_operands.h"
 
+#include "ops/overlap.h"
+#include "ops/status_text.h"
 #include "ops/validate.h"
 
 namespace quern::inline v0 {
@@ -11,14 +13,19 @@ Status unused(const void* data, const char* name) noexcept {
                 0, 0, name);
 }
 
+/// Whether every element of the residual is the element of C that it is added to.
+bool same_elements(const MatrixView& residual, const MatrixView& c) noexcept {
+  return residual.data == c.data && row_step(residual) == row_step(c);
+}
+
 Status check_weights(const PackedWeights* weights, const GemmShape& shape) noexcept {
   if (weights == nullptr || weights->empty()) {
     return Status(StatusCode::kInvalidArgument, "weights is null or empty");
   }
   if (weights->layout() != shape.layout) {
     return Status(StatusCode::kInvalidArgument,
-                  "weights.layout ({0}) must be the layout this plan packs ({1})",
-                  static_cast<int64_t>(weights->layout()), static_cast<int64_t>(shape.layout));
+                  "weights.layout ({0:layout}) must be the layout this plan packs ({1:layout})",
+                  status_value(weights->layout()), status_value(shape.layout));
   }
   if (weights->n() != shape.n) {
     return Status(StatusCode::kInvalidArgument, "weights.n ({0}) must equal desc.n ({1})",
@@ -47,6 +54,34 @@ Status check_operands(const GemmOperands& o, const GemmShape& shape) noexcept {
   if (!bias.ok()) return bias;
   return shape.epilogue.residual ? check_matrix(o.residual, "residual", shape.c, shape.m, shape.n)
                                  : unused(o.residual.data, "residual");
+}
+
+Status check_memory(const GemmOperands& o, const MatrixView& a, const VectorView& a_scale,
+                    Span<std::byte> scratch) noexcept {
+  const Region c{MatrixView(o.c)};
+  const Region buffer(scratch.data(), scratch.size());
+  const struct {
+    const char* name;
+    Region region;
+  } inputs[] = {{"a", Region(a)},
+                {"a_scale", Region(a_scale)},
+                {"weights", Region(o.weights->data(), o.weights->bytes())},
+                {"bias", Region(o.bias)},
+                {"residual", Region(o.residual)}};
+  for (const auto& input : inputs) {
+    const Status s =
+        check_apart(buffer, input.region,
+                    "scratch must not overlap {s}, which begins {0} bytes after it", input.name);
+    if (!s.ok()) return s;
+    const bool residual = input.name == inputs[4].name;
+    if (residual && same_elements(o.residual, o.c)) continue;
+    const char* rule = residual ? "residual must be c itself or not overlap it, but begins {0} "
+                                  "bytes after c or has another row_stride"
+                                : "c must not overlap {s}, which begins {0} bytes after it";
+    if (const Status t = check_apart(c, input.region, rule, input.name); !t.ok()) return t;
+  }
+  return check_apart(buffer, c, "scratch must not overlap {s}, which begins {0} bytes after it",
+                     "c");
 }
 
 GemmRun make_run(const GemmPlan& plan, const GemmOperands& o, const GemmShape& shape) noexcept {

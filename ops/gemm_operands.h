@@ -34,6 +34,11 @@ struct GemmShape {
 /// one is a misunderstanding, not something to ignore.
 Status check_operands(const GemmOperands& operands, const GemmShape& shape) noexcept;
 
+/// C and scratch are written while the rest is read, by any thread in any order, so they overlap
+/// nothing; only the residual may be C itself. The operands have been checked one by one.
+Status check_memory(const GemmOperands& operands, const MatrixView& a, const VectorView& a_scale,
+                    Span<std::byte> scratch) noexcept;
+
 /// What an op that create() never made (default-constructed or moved from) answers.
 Status no_plan() noexcept;
 

@@ -30,7 +30,7 @@ struct KernelSet {
 
 /// What a GEMM op tells the plan about itself.
 struct GemmSpec {
-  Problem problem;  ///< op, n, k, dtypes, epilogue; m is filled in for each look-up
+  Problem problem;  ///< everything but m, which is filled in for each look-up
   GemmFacts facts;
   /// Name and generator of the family's kernel for a register block.
   std::function<std::string(int mr, int nr, int prefetch)> kernel_name;

@@ -4,6 +4,7 @@
 
 #include "jit/bf16_gemm_avx512.h"
 #include "jit/int8_gemm_avx512.h"
+#include "ops/no_throw.h"
 #include "ops/packed_gemm.h"
 #include "ops/weight_packing.h"
 
@@ -30,13 +31,14 @@ Status check(const Int8GemmDesc& desc) noexcept {
   if (const Status s = check_gemm_desc(desc, kMaxK); !s.ok()) return s;
   switch (desc.activations) {
     case Int8Activations::kDynamicS8:
-      return check_dtype(desc.a, "desc.a", DType::kBF16, DType::kF32);
+      return check_dtype(desc.a, "desc.a", {DType::kBF16, DType::kF32});
     case Int8Activations::kS8:
-      return check_dtype(desc.a, "desc.a", DType::kS8, DType::kS8);
+      return check_dtype(desc.a, "desc.a", {DType::kS8});
     case Int8Activations::kBF16:
-      return check_dtype(desc.a, "desc.a", DType::kBF16, DType::kBF16);
+      return check_dtype(desc.a, "desc.a", {DType::kBF16});
   }
-  return Status(StatusCode::kInvalidArgument, "desc.activations ({0}) is unknown",
+  return Status(StatusCode::kInvalidArgument,
+                "desc.activations ({0}) must be kDynamicS8 (0), kS8 (1) or kBF16 (2)",
                 static_cast<int64_t>(desc.activations));
 }
 
@@ -64,12 +66,18 @@ PackedGemmSpec make_spec(const Int8GemmDesc& desc) {
 }  // namespace
 
 Result<Int8Gemm> Int8Gemm::create(const Context& ctx, const Int8GemmDesc& desc) {
-  if (const Status s = check(desc); !s.ok()) return s;
-  auto gemm = PackedGemm::create(ctx, make_spec(desc));
-  if (!gemm.ok()) return gemm.status();
-  Int8Gemm op;
-  op.impl_ = std::make_shared<const Impl>(Impl{desc, std::move(*gemm)});
-  return op;
+  return no_throw(kNoMemoryForPlan, [&]() -> Result<Int8Gemm> {
+    if (const Status s = check(desc); !s.ok()) return s;
+    auto gemm = PackedGemm::create(ctx, make_spec(desc));
+    if (!gemm.ok()) return gemm.status();
+    Int8Gemm op;
+    op.impl_ = std::make_shared<const Impl>(Impl{desc, std::move(*gemm)});
+    return op;
+  });
+}
+
+IsaLevel Int8Gemm::isa() const noexcept {
+  return impl_ == nullptr ? IsaLevel::kNone : impl_->gemm.isa();
 }
 
 const Int8GemmDesc& Int8Gemm::desc() const noexcept {
@@ -80,15 +88,14 @@ const Int8GemmDesc& Int8Gemm::desc() const noexcept {
 Status Int8Gemm::Impl::check_weights(const Int8Weights& w, WeightPart part) const noexcept {
   constexpr const char* kCodes[] = {"w.codes", "gate.codes", "up.codes"};
   constexpr const char* kScales[] = {"w.scale", "gate.scale", "up.scale"};
-  const char* codes = kCodes[static_cast<int>(part)];
-  const char* scale = kScales[static_cast<int>(part)];
-  if (const Status s = check_matrix(w.codes, codes, DType::kS8, desc.n, desc.k); !s.ok()) return s;
+  constexpr const char* kScaleTypes[] = {"w.scale.dtype", "gate.scale.dtype", "up.scale.dtype"};
+  const auto i = static_cast<size_t>(part);
   const DType type = w.scale.dtype;
-  if (type != DType::kF32 && type != DType::kBF16 && type != DType::kF16) {
-    return Status(StatusCode::kInvalidArgument, "{s}.dtype ({0}) must be f32, bf16 or f16",
-                  static_cast<int64_t>(type), 0, scale);
+  if (const Status s = check_matrix(w.codes, kCodes[i], DType::kS8, desc.n, desc.k); !s.ok()) {
+    return s;
   }
-  return check_vector(w.scale, scale, type, desc.n);
+  const Status known = check_dtype(type, kScaleTypes[i], {DType::kF32, DType::kBF16, DType::kF16});
+  return known.ok() ? check_vector(w.scale, kScales[i], type, desc.n) : known;
 }
 
 Result<PackedWeights> Int8Gemm::pack(const Int8Weights& w) const {

@@ -57,9 +57,11 @@ jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefet
 }
 
 Result<PackedGemm> PackedGemm::create(const Context& ctx, PackedGemmSpec spec) {
+  if (const Status s = ctx.status(); !s.ok()) return s;
   CreateReport report(ctx.impl(), spec.gemm.problem);
-  Dispatch dispatch = choose_family(ctx.impl(), spec.gemm.problem, spec.needs);
-  if (!dispatch.status.ok()) return report.failed(dispatch.status);
+  Dispatch dispatch = choose_family(ctx.impl(), spec.needs);
+  if (const Status s = report.dispatched(dispatch); !s.ok()) return s;
+  spec.gemm.problem = report.problem();
   auto plan = GemmPlan::create(ctx.impl(), std::move(spec.gemm));
   if (!plan.ok()) return report.failed(plan.status());
   jit::KernelHandle quantize;
@@ -126,7 +128,7 @@ Status PackedGemm::check_args(const PackedGemmArgs& args) const noexcept {
   return check_operands(args.operands, shape(m));
 }
 
-void PackedGemm::run_checked(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept {
+int PackedGemm::run_checked(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept {
   const int64_t m = args.a.rows;
   SerialPool serial;
   ThreadPool& pool = runs_serially(spec().facts, m, spec().problem.n) ? serial : ctx_.pool();
@@ -146,16 +148,19 @@ void PackedGemm::run_checked(const PackedGemmArgs& args, Span<std::byte> scratch
     job.partials = memory + job.rows.bytes();
   }
   pool.run(job.phases(), job_phase, &job);
+  return pool.size();
 }
 
 Status PackedGemm::run(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept {
   const int64_t m = args.a.rows;
   const RunReport report(ctx_.impl(), spec().problem, plan_.kernel_name(m), m);
   if (const Status s = check_args(args); !s.ok()) return report.failed(s);
-  if (const Status s = check_scratch(scratch, scratch_bytes(m)); !s.ok()) return report.failed(s);
+  const size_t needed = scratch_bytes(m);
+  if (const Status s = check_scratch(scratch, needed); !s.ok()) return report.failed(s);
+  const Status apart = check_memory(args.operands, args.a, args.a_scale, {scratch.data(), needed});
+  if (!apart.ok()) return report.failed(apart);
   if (m == 0 || spec().problem.n == 0) return {};
-  run_checked(args, scratch);
-  report.finished();
+  report.finished(run_checked(args, scratch));
   return {};
 }
 

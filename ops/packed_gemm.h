@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "jit/gemm_config.h"
 #include "ops/dispatch.h"
 #include "ops/gemm_operands.h"
 #include "ops/gemm_plan.h"
+#include "ops/no_throw.h"
 #include "ops/row_quantizer.h"
 #include "ops/validate.h"
 #include "quern/context.h"
@@ -44,6 +46,7 @@ class PackedGemm {
  public:
   static Result<PackedGemm> create(const Context& ctx, PackedGemmSpec spec);
 
+  IsaLevel isa() const noexcept { return spec().problem.isa; }
   const GemmSpec& spec() const noexcept { return plan_.spec(); }
   ThreadPool& pool() const noexcept { return ctx_.pool(); }
   /// Whether `parts` matrices are what this plan packs: one, or gate and up.
@@ -66,7 +69,8 @@ class PackedGemm {
   int64_t max_rows() const noexcept;
   QuantizedRows quantized_rows(int64_t m, const ThreadPool& pool) const noexcept;
   Status check_args(const PackedGemmArgs& args) const noexcept;
-  void run_checked(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept;
+  /// Returns how many threads computed.
+  int run_checked(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept;
 
   Context ctx_;
   WeightLayout layout_;
@@ -81,7 +85,8 @@ template <typename Desc>
 Status check_gemm_desc(const Desc& desc, int64_t max_k) noexcept {
   if (const Status s = check_count(desc.n, "desc.n", kMaxExtent); !s.ok()) return s;
   if (const Status s = check_count(desc.k, "desc.k", max_k); !s.ok()) return s;
-  if (const Status s = check_dtype(desc.c, "desc.c", DType::kBF16, DType::kF32); !s.ok()) return s;
+  if (const Status s = check_dtype(desc.c, "desc.c", {DType::kBF16, DType::kF32}); !s.ok())
+    return s;
   return check_enums(desc.epilogue, desc.invariance);
 }
 
@@ -125,7 +130,7 @@ Result<PackedWeights> pack_parts(const Impl* impl, Span<const Weights> parts) {
                                               : WeightPart::kUp;
     if (const Status s = impl->check_weights(parts[i], part); !s.ok()) return s;
   }
-  return impl->pack(parts);
+  return no_throw("no memory for packed weights", [&] { return impl->pack(parts); });
 }
 
 }  // namespace quern::inline v0

@@ -8,6 +8,8 @@
 #include "ops/dispatch.h"
 #include "ops/gemm_operands.h"
 #include "ops/mxcsr.h"
+#include "ops/no_throw.h"
+#include "ops/overlap.h"
 #include "ops/poison.h"
 #include "ops/run_report.h"
 #include "ops/validate.h"
@@ -25,6 +27,7 @@ struct QuantizeRows::Impl {
     if (desc.group == 0 || desc.k == 0) return 1;
     return ceil_div(desc.k, desc.group);
   }
+  static Result<QuantizeRows> create(const Context& ctx, const QuantizeRowsDesc& desc);
   Status check(const QuantizeRowsArgs& args) const noexcept;
 };
 
@@ -38,7 +41,25 @@ constexpr int64_t kSerialElements = 1 << 14;
 Status check(const QuantizeRowsDesc& desc) noexcept {
   if (const Status s = check_count(desc.k, "desc.k", kMaxK); !s.ok()) return s;
   if (const Status s = check_count(desc.group, "desc.group", kMaxExtent); !s.ok()) return s;
-  return check_dtype(desc.a, "desc.a", DType::kBF16, DType::kF32);
+  return check_dtype(desc.a, "desc.a", {DType::kBF16, DType::kF32});
+}
+
+// The outputs are written while `a` is read, by any thread in any order.
+Status check_memory(const QuantizeRowsArgs& args) noexcept {
+  const Region a(args.a), q{MatrixView(args.q)}, scale{VectorView(args.scale)};
+  const Region sums{MatrixView(args.sums)};
+  constexpr const char* kQ = "q must not overlap {s}, which begins {0} bytes after it";
+  constexpr const char* kScale = "scale must not overlap {s}, which begins {0} bytes after it";
+  constexpr const char* kSums = "sums must not overlap {s}, which begins {0} bytes after it";
+  const Status pairs[] = {
+      check_apart(q, a, kQ, "a"),       check_apart(q, scale, kQ, "scale"),
+      check_apart(q, sums, kQ, "sums"), check_apart(scale, a, kScale, "a"),
+      check_apart(sums, a, kSums, "a"), check_apart(sums, scale, kSums, "scale"),
+  };
+  for (const Status& s : pairs) {
+    if (!s.ok()) return s;
+  }
+  return {};
 }
 
 struct Job {
@@ -63,23 +84,32 @@ void quantize_phase(void* ctx, int /*phase*/, int tid, int nthreads) {
 }  // namespace
 
 Result<QuantizeRows> QuantizeRows::create(const Context& ctx, const QuantizeRowsDesc& desc) {
+  return no_throw(kNoMemoryForPlan, [&] { return Impl::create(ctx, desc); });
+}
+
+Result<QuantizeRows> QuantizeRows::Impl::create(const Context& ctx, const QuantizeRowsDesc& desc) {
+  if (const Status s = ctx.status(); !s.ok()) return s;
   if (const Status s = v0::check(desc); !s.ok()) return s;
   Problem problem;
   problem.op = "quantize_rows";
   problem.k = desc.k;
   problem.group = desc.group;
   problem.a = desc.a;
-  CreateReport report(ctx.impl(), problem);
-  Dispatch dispatch = choose_family(ctx.impl(), problem, {.bf16 = false});
-  if (!dispatch.status.ok()) return report.failed(dispatch.status);
+  CreateReport report(ctx.impl(), std::move(problem));
+  Dispatch dispatch = choose_family(ctx.impl(), {.bf16 = false});
+  if (const Status s = report.dispatched(dispatch); !s.ok()) return s;
   const jit::QuantizeRowsAvx512Config config{desc.a, 1, kPoisonRegisters};
   auto kernel = ctx.impl().kernel(to_string(config), [&] { return generate(config); });
   if (!kernel.ok()) return report.failed(kernel.status());
   report.created((*kernel)->name);
   QuantizeRows op;
   op.impl_ = std::make_shared<const Impl>(
-      Impl{ctx, desc, std::move(problem), std::move(dispatch), std::move(*kernel)});
+      Impl{ctx, desc, report.problem(), std::move(dispatch), std::move(*kernel)});
   return op;
+}
+
+IsaLevel QuantizeRows::isa() const noexcept {
+  return impl_ == nullptr ? IsaLevel::kNone : impl_->problem.isa;
 }
 
 const QuantizeRowsDesc& QuantizeRows::desc() const noexcept {
@@ -97,8 +127,12 @@ Status QuantizeRows::Impl::check(const QuantizeRowsArgs& args) const noexcept {
   if (const Status s = check_matrix(args.a, "a", desc.a, m, desc.k); !s.ok()) return s;
   if (const Status s = check_matrix(args.q, "q", DType::kS8, m, desc.k); !s.ok()) return s;
   if (const Status s = check_vector(args.scale, "scale", DType::kF32, m); !s.ok()) return s;
-  if (args.sums.data == nullptr && args.sums.rows == 0) return {};
-  return check_matrix(args.sums, "sums", DType::kS32, m, groups());
+  if (args.sums.data != nullptr || args.sums.rows != 0) {
+    if (const Status s = check_matrix(args.sums, "sums", DType::kS32, m, groups()); !s.ok()) {
+      return s;
+    }
+  }
+  return check_memory(args);
 }
 
 Status QuantizeRows::run(const QuantizeRowsArgs& args) const noexcept {
@@ -124,7 +158,7 @@ Status QuantizeRows::run(const QuantizeRowsArgs& args) const noexcept {
   const bool small = args.a.rows <= kSerialElements && args.a.rows * k <= kSerialElements;
   ThreadPool& pool = small ? serial : impl.ctx.pool();
   pool.run(1, quantize_phase, &job);
-  report.finished();
+  report.finished(pool.size());
   return {};
 }
 

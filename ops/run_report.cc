@@ -6,12 +6,24 @@
 namespace quern::inline v0 {
 namespace {
 
-uint64_t ns_since(std::chrono::steady_clock::time_point start) noexcept {
-  return static_cast<uint64_t>(
-      std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
+int64_t ns_since(std::chrono::steady_clock::time_point start) noexcept {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
+
+Status CreateReport::dispatched(const Dispatch& dispatch) {
+  if (const Candidate* chosen = dispatch.chosen()) problem_.isa = chosen->level;
+  for (const Candidate& c : dispatch.candidates) {
+    if (c.refused == nullptr) continue;
+    ctx_.verbose.write({.event = kVerboseDispatch,
+                        .kernel = c.family,
+                        .problem = &problem_,
+                        .threads = problem_.threads,
+                        .detail = c.refused});
+  }
+  return dispatch.status.ok() ? Status() : failed(dispatch.status);
+}
 
 Status CreateReport::failed(const Status& status) {
   if (ctx_.verbose.on(kVerboseError)) {
@@ -48,15 +60,14 @@ Status RunReport::failed(const Status& status) const noexcept {
   return status;
 }
 
-void RunReport::finished() const noexcept {
+void RunReport::finished(int threads) const noexcept {
   if (!ctx_.verbose.on(kVerboseExec)) return;
   Problem problem = problem_;
   problem.m = m_;
-  problem.isa = ctx_.level;
   ctx_.verbose.write({.event = kVerboseExec,
                       .kernel = kernel_,
                       .problem = &problem,
-                      .threads = ctx_.pool->size(),
+                      .threads = threads,
                       .ns = ns_since(start_)});
 }
 

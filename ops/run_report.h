@@ -2,21 +2,28 @@
 
 #include <chrono>
 #include <string_view>
+#include <utility>
 
 #include "ops/context_impl.h"
+#include "ops/dispatch.h"
 #include "quern/problem.h"
 #include "quern/status.h"
 
 namespace quern::inline v0 {
 
-/// The verbose lines of one create(): one for the plan, or one error.
+/// The verbose lines of one create(): the candidates that were refused, then one for the plan or
+/// one error. All of them show the same problem, which is the plan's from then on.
 class CreateReport {
  public:
-  CreateReport(ContextImpl& ctx, const Problem& problem)
-      : ctx_(ctx), problem_(problem), start_(std::chrono::steady_clock::now()) {
-    problem_.isa = ctx.level;
+  CreateReport(ContextImpl& ctx, Problem problem)
+      : ctx_(ctx), problem_(std::move(problem)), start_(std::chrono::steady_clock::now()) {
     problem_.threads = ctx.pool->size();
   }
+  /// The problem with the threads of the pool and, after dispatched(), the level of the family that
+  /// was chosen.
+  const Problem& problem() const noexcept { return problem_; }
+  /// dispatch.status, reported.
+  Status dispatched(const Dispatch& dispatch);
   Status failed(const Status& status);
   void created(std::string_view kernel);
 
@@ -36,7 +43,8 @@ class RunReport {
     if (ctx.verbose.on(kVerboseExec)) start_ = std::chrono::steady_clock::now();
   }
   Status failed(const Status& status) const noexcept;
-  void finished() const noexcept;
+  /// `threads`: how many computed.
+  void finished(int threads) const noexcept;
 
  private:
   ContextImpl& ctx_;

@@ -1,6 +1,7 @@
 #include "quern/status.h"
 
 #include <string>
+#include <string_view>
 
 #include "ops/status_text.h"
 #include "ops/text_writer.h"
@@ -27,22 +28,72 @@ const char* to_string(StatusCode code) noexcept {
   return "unknown status";
 }
 
+namespace {
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
+                             DType::kS8,  DType::kU8,   DType::kS32};
+
+void write_dtype(int64_t value, TextWriter* out) noexcept {
+  for (const DType t : kDTypes) {
+    if (status_value(t) == value) return out->text(to_string(t));
+  }
+  out->number(value);
+}
+
+/// "f32", "f32 or bf16", "f32, bf16 or f16".
+void write_dtypes(int64_t bits, TextWriter* out) noexcept {
+  bool first = true;
+  for (const DType t : kDTypes) {
+    const int64_t bit = status_value({t});
+    if ((bits & bit) == 0) continue;
+    bits ^= bit;
+    if (!first) out->text(bits == 0 ? " or " : ", ");
+    out->text(to_string(t));
+    first = false;
+  }
+}
+
+void write_layout(int64_t value, TextWriter* out) noexcept {
+  const char* const name = to_string(static_cast<WeightLayout>(value));
+  if (name == std::string_view("unknown")) return out->number(value);
+  out->text(name);
+}
+
+void write_value(int64_t value, std::string_view kind, TextWriter* out) noexcept {
+  if (kind == "dtype") return write_dtype(value, out);
+  if (kind == "dtypes") return write_dtypes(value, out);
+  if (kind == "layout") return write_layout(value, out);
+  out->number(value);
+}
+
+/// Writes the field that `text` begins with, "{s}", "{0}" or "{1:dtype}", and returns how long it
+/// is; 0 where there is none.
+size_t write_field(std::string_view text, const Status& status, TextWriter* out) noexcept {
+  const size_t end = text.find('}');
+  if (text[0] != '{' || end == std::string_view::npos || end < 2) return 0;
+  const char which = text[1];
+  if (which == 's' && end == 2) {
+    if (status.subject() != nullptr) out->text(status.subject());
+    return end + 1;
+  }
+  if (which != '0' && which != '1') return 0;
+  if (end > 2 && text[2] != ':') return 0;
+  const std::string_view kind = end == 2 ? std::string_view() : text.substr(3, end - 3);
+  write_value(status.value(which - '0'), kind, out);
+  return end + 1;
+}
+
+}  // namespace
+
 void write_message(const Status& status, TextWriter* out) noexcept {
   out->text(to_string(status.code()));
-  const char* p = status.text();
-  if (p == nullptr || *p == '\0') return;
+  if (status.text() == nullptr || *status.text() == '\0') return;
   out->text(": ");
-  for (; *p != '\0'; ++p) {
-    const bool is_field = p[0] == '{' && p[1] != '\0' && p[2] == '}';
-    if (is_field && (p[1] == '0' || p[1] == '1')) {
-      out->number(status.value(p[1] - '0'));
-      p += 2;
-    } else if (is_field && p[1] == 's') {
-      if (status.subject() != nullptr) out->text(status.subject());
-      p += 2;
-    } else {
-      out->text({p, 1});
-    }
+  std::string_view rest = status.text();
+  while (!rest.empty()) {
+    const size_t field = write_field(rest, status, out);
+    if (field == 0) out->text(rest.substr(0, 1));
+    rest.remove_prefix(field == 0 ? 1 : field);
   }
 }
 

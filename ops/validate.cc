@@ -1,6 +1,7 @@
 #include "ops/validate.h"
 
 #include "ops/checked.h"
+#include "ops/status_text.h"
 
 namespace quern::inline v0 {
 namespace {
@@ -9,22 +10,9 @@ constexpr Status bad(const char* text, int64_t v0, int64_t v1, const char* name)
   return Status(StatusCode::kInvalidArgument, text, v0, v1, name);
 }
 
-const char* dtype_rule(DType expected) noexcept {
-  switch (expected) {
-    case DType::kF32:
-      return "{s}.dtype ({0}) must be f32 (0)";
-    case DType::kBF16:
-      return "{s}.dtype ({0}) must be bf16 (1)";
-    case DType::kF16:
-      return "{s}.dtype ({0}) must be f16 (2)";
-    case DType::kS8:
-      return "{s}.dtype ({0}) must be s8 (3)";
-    case DType::kU8:
-      return "{s}.dtype ({0}) must be u8 (4)";
-    case DType::kS32:
-      return "{s}.dtype ({0}) must be s32 (5)";
-  }
-  return "{s}.dtype ({0}) is unknown";
+Status wrong_dtype(DType value, DType expected, const char* name) noexcept {
+  return bad("{s}.dtype ({0:dtype}) must be {1:dtype}", status_value(value), status_value(expected),
+             name);
 }
 
 }  // namespace
@@ -32,7 +20,7 @@ const char* dtype_rule(DType expected) noexcept {
 Status check_matrix(const MatrixView& view, const char* name, DType dtype, int64_t rows,
                     int64_t cols) noexcept {
   if (view.dtype != dtype) {
-    return bad(dtype_rule(dtype), static_cast<int64_t>(view.dtype), 0, name);
+    return wrong_dtype(view.dtype, dtype, name);
   }
   if (view.rows != rows) return bad("{s}.rows ({0}) must be {1}", view.rows, rows, name);
   if (view.cols != cols) return bad("{s}.cols ({0}) must be {1}", view.cols, cols, name);
@@ -52,7 +40,7 @@ Status check_matrix(const MatrixView& view, const char* name, DType dtype, int64
 
 Status check_vector(const VectorView& view, const char* name, DType dtype, int64_t size) noexcept {
   if (view.dtype != dtype) {
-    return bad(dtype_rule(dtype), static_cast<int64_t>(view.dtype), 0, name);
+    return wrong_dtype(view.dtype, dtype, name);
   }
   if (view.size != size) return bad("{s}.size ({0}) must be {1}", view.size, size, name);
   if (size != 0 && view.data == nullptr) return bad("{s}.data is null", 0, 0, name);
@@ -74,18 +62,22 @@ Status check_count(int64_t value, const char* name, int64_t limit) noexcept {
 
 Status check_enums(const Epilogue& epilogue, Invariance invariance) noexcept {
   if (epilogue.activation != Activation::kNone && epilogue.activation != Activation::kSiluMul) {
-    return bad("desc.epilogue.activation ({0}) is unknown",
+    return bad("desc.epilogue.activation ({0}) must be kNone (0) or kSiluMul (1)",
                static_cast<int64_t>(epilogue.activation), 0, "");
   }
   if (invariance != Invariance::kStrict && invariance != Invariance::kFastest) {
-    return bad("desc.invariance ({0}) is unknown", static_cast<int64_t>(invariance), 0, "");
+    return bad("desc.invariance ({0}) must be kStrict (0) or kFastest (1)",
+               static_cast<int64_t>(invariance), 0, "");
   }
   return {};
 }
 
-Status check_dtype(DType value, const char* name, DType first, DType second) noexcept {
-  if (value == first || value == second) return {};
-  return bad("{s} (dtype {0}) is not one this op supports", static_cast<int64_t>(value), 0, name);
+Status check_dtype(DType value, const char* name, std::initializer_list<DType> allowed) noexcept {
+  for (const DType t : allowed) {
+    if (value == t) return {};
+  }
+  return bad("{s} ({0:dtype}) must be {1:dtypes}", status_value(value), status_value(allowed),
+             name);
 }
 
 }  // namespace quern::inline v0

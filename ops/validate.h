@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "quern/epilogue.h"
 #include "quern/status.h"
@@ -28,7 +29,7 @@ Status check_count(int64_t value, const char* name, int64_t limit) noexcept;
 /// Values of a newer header must not quietly mean an older default.
 Status check_enums(const Epilogue& epilogue, Invariance invariance) noexcept;
 
-/// dtype of the Desc is one of the two.
-Status check_dtype(DType value, const char* name, DType first, DType second) noexcept;
+/// A dtype is one of those that the op takes.
+Status check_dtype(DType value, const char* name, std::initializer_list<DType> allowed) noexcept;
 
 }  // namespace quern::inline v0

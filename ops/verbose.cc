@@ -37,11 +37,11 @@ void field(std::string_view s, TextWriter* out) noexcept {
 
 // Nanoseconds as milliseconds with six decimals, in integers: printf would follow the host's locale
 // and could write a decimal comma.
-void milliseconds(uint64_t ns, TextWriter* out) noexcept {
-  constexpr uint64_t kNsPerMs = 1'000'000;
-  out->number(static_cast<int64_t>(ns / kNsPerMs));
+void milliseconds(int64_t ns, TextWriter* out) noexcept {
+  constexpr int64_t kNsPerMs = 1'000'000;
+  out->number(ns / kNsPerMs);
   char decimals[7] = {'.', '0', '0', '0', '0', '0', '0'};
-  uint64_t rest = ns % kNsPerMs;
+  int64_t rest = ns % kNsPerMs;
   for (int i = 6; i >= 1; --i, rest /= 10) decimals[i] = static_cast<char>('0' + rest % 10);
   out->text({decimals, sizeof decimals});
 }
@@ -91,10 +91,19 @@ void Verbose::emit(std::string_view event, std::string_view op, const VerboseLin
   } else {
     text.text("-");
   }
-  text.text(",thr");
-  text.number(line.threads);
   text.text(",");
-  milliseconds(line.ns, &text);
+  if (line.threads > 0) {
+    text.text("thr");
+    text.number(line.threads);
+  } else {
+    text.text("-");
+  }
+  text.text(",");
+  if (line.ns >= 0) {
+    milliseconds(line.ns, &text);
+  } else {
+    text.text("-");
+  }
   if (!line.detail.empty()) {
     text.text(",");
     field(line.detail, &text);

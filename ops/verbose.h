@@ -16,16 +16,16 @@ struct VerboseLine {
   VerboseFlags event = kVerboseNone;  ///< exactly one bit
   std::string_view kernel;            ///< empty: "-"
   const Problem* problem = nullptr;
-  int threads = 0;
-  uint64_t ns = 0;          ///< time it took; 0 where there is none
+  int threads = 0;          ///< 0: "-"
+  int64_t ns = -1;          ///< time it took; negative: "-"
   std::string_view detail;  ///< a ninth field when not empty: reason, message, size
 };
 
 /// Writes the lines
 ///   quern_verbose,v1,<event>,<op>,<kernel>,<problem>,thr<N>,<ms>[,<detail>]
-/// of one context to its sink. The first line names the columns and the second says what the
-/// context was made with. A comma or line break inside a field becomes ';', so that a line always
-/// splits. Thread-safe: the sink is called under a lock.
+/// of one context to its sink; what does not apply is "-". The first line names the columns and the
+/// second says what the context was made with. A comma or line break inside a field becomes ';', so
+/// that a line always splits. Thread-safe: the sink is called under a lock.
 class Verbose {
  public:
   /// `about` is the detail of the second line.

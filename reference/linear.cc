@@ -42,12 +42,12 @@ Status check(const LinearArgs& args) {
   Status s = expect(args.a.cols == k, "a.cols ({0}) must equal weights.cols ({1})", args.a.cols, k);
   if (s.ok()) {
     s = expect(args.weights.dtype == DType::kF32 && args.c.dtype == DType::kF32,
-               "weights.dtype ({0}) and c.dtype ({1}) must be f32",
+               "weights.dtype ({0:dtype}) and c.dtype ({1:dtype}) must be f32",
                static_cast<int64_t>(args.weights.dtype), static_cast<int64_t>(args.c.dtype));
   }
   if (s.ok()) {
     s = expect(args.a.dtype == DType::kF32 || args.a.dtype == DType::kBF16,
-               "a.dtype ({0}) must be f32 or bf16", static_cast<int64_t>(args.a.dtype), 0);
+               "a.dtype ({0:dtype}) must be f32 or bf16", static_cast<int64_t>(args.a.dtype), 0);
   }
   if (s.ok()) {
     s = expect(args.c.rows == m && args.c.cols == n, "c must be [{0}, {1}]", m, n);

@@ -7,9 +7,12 @@
 namespace {
 
 thread_local int64_t t_allocations = 0;
+thread_local int64_t t_left = -1;  // before all fail; negative: no limit
 
 void* allocate(size_t bytes, size_t alignment) noexcept {
   ++t_allocations;
+  if (t_left == 0) return nullptr;
+  if (t_left > 0) --t_left;
   if (bytes == 0) bytes = 1;
   if (alignment <= alignof(std::max_align_t)) return std::malloc(bytes);
   return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
@@ -27,6 +30,10 @@ namespace quern::test {
 
 int64_t allocations() noexcept {
   return t_allocations;
+}
+
+void fail_allocations_after(int64_t n) noexcept {
+  t_left = n;
 }
 
 }  // namespace quern::test

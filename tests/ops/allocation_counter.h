@@ -8,4 +8,8 @@ namespace quern::test {
 /// not allocate": the number before and after must be equal.
 int64_t allocations() noexcept;
 
+/// The calling thread's next `n` calls of operator new succeed and all after them fail; -1: none
+/// fails any more.
+void fail_allocations_after(int64_t n) noexcept;
+
 }  // namespace quern::test

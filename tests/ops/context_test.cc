@@ -241,9 +241,11 @@ void expect_refused(const ContextOptions& options, const std::string& message) {
 TEST(ContextOptions, BadOnesAreNamed) {
   ContextOptions options;
   options.max_isa = static_cast<IsaLevel>(3);
-  expect_refused(options, "invalid argument: options.max_isa (3) is no IsaLevel");
+  expect_refused(
+      options, "invalid argument: options.max_isa (3) must be kNone (0), kAvx512 (1) or kAmx (2)");
   options.max_isa = static_cast<IsaLevel>(-1);
-  expect_refused(options, "invalid argument: options.max_isa (-1) is no IsaLevel");
+  expect_refused(
+      options, "invalid argument: options.max_isa (-1) must be kNone (0), kAvx512 (1) or kAmx (2)");
 
   options = ContextOptions();
   options.verbose = 16;
@@ -302,8 +304,7 @@ TEST(ContextOptions, FailingDumpIsReportedAndHarmless) {
   dir.reset();
   EXPECT_TRUE(ctx->impl().kernel("ret", &return_at_once).ok());
   ASSERT_EQ(lines.size(), 3u);
-  EXPECT_EQ(lines[2].rfind("quern_verbose,v1,error,jit_dump,-,-,thr0,0.000000,", 0), 0u)
-      << lines[2];
+  EXPECT_EQ(lines[2].rfind("quern_verbose,v1,error,jit_dump,-,-,-,-,", 0), 0u) << lines[2];
 }
 
 TEST(ContextOptions, CreateLinesNameEachKernelOnce) {
@@ -319,7 +320,8 @@ TEST(ContextOptions, CreateLinesNameEachKernelOnce) {
   ASSERT_TRUE(ctx->impl().kernel("ret", &return_at_once).ok());
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0], "quern_verbose,v1,template,op,kernel,problem,threads,ms,detail");
-  EXPECT_EQ(lines[2], "quern_verbose,v1,create,-,ret,-,thr0,0.000000,code_bytes:1");
+  EXPECT_EQ(lines[2].rfind("quern_verbose,v1,create,-,ret,-,-,", 0), 0u) << lines[2];
+  EXPECT_EQ(lines[2].substr(lines[2].rfind(',')), ",code_bytes:1");
 }
 
 class NamedTuning final : public TuningSource {
@@ -343,7 +345,7 @@ TEST(ContextOptions, InfoLineShowsEveryOption) {
   ASSERT_TRUE(ctx.ok());
   ASSERT_TRUE(ctx->impl().kernel("ret", &return_at_once).ok());
   EXPECT_EQ(lines.at(1),
-            "quern_verbose,v1,info,context,-,-,thr0,0.000000,cpu:Mock AVX-512/machine:avx512/"
+            "quern_verbose,v1,info,context,-,-,-,-,cpu:Mock AVX-512/machine:avx512/"
             "max_isa:avx512/jit:1/verbose:5/tuning:my_db/thr:3/dump:off");
 }
 

@@ -23,7 +23,7 @@ const std::vector<ArgumentError>& argument_errors() {
   const StatusCode kBig = StatusCode::kTooLarge;
   static const std::vector<ArgumentError> rows = {
       {"a null", [](A& x) { x.a.data = nullptr; }, kBad, "a.data"},
-      {"a type", [](A& x) { x.a.dtype = DType::kF16; }, kBad, "a.dtype"},
+      {"a type", [](A& x) { x.a.dtype = DType::kF16; }, kBad, "a.dtype (f16) must be "},
       {"a columns", [](A& x) { x.a.cols += 1; }, kBad, "a.cols"},
       {"a fewer columns", [](A& x) { x.a.cols -= 1; }, kBad, "a.cols"},
       {"a stride below columns", [](A& x) { x.a.row_stride = x.a.cols - 1; }, kBad, "a.row_stride"},
@@ -32,8 +32,8 @@ const std::vector<ArgumentError>& argument_errors() {
       {"a too many rows", [](A& x) { x.a.rows = kHuge; }, kBig, "a.rows"},
       {"a stride too long", [](A& x) { x.a.row_stride = kHuge; }, kBig, "a of"},
       {"c null", [](A& x) { x.c.data = nullptr; }, kBad, "c.data"},
-      {"c type", [](A& x) { x.c.dtype = DType::kF16; }, kBad, "c.dtype"},
-      {"c other type", [](A& x) { x.c.dtype = DType::kF32; }, kBad, "c.dtype"},
+      {"c type", [](A& x) { x.c.dtype = DType::kF16; }, kBad, "c.dtype (f16) must be bf16"},
+      {"c other type", [](A& x) { x.c.dtype = DType::kF32; }, kBad, "c.dtype (f32) must be bf16"},
       {"c rows", [](A& x) { x.c.rows += 1; }, kBad, "c.rows"},
       {"c columns", [](A& x) { x.c.cols -= 1; }, kBad, "c.cols"},
       {"c stride", [](A& x) { x.c.row_stride = x.c.cols - 1; }, kBad, "c.row_stride"},
@@ -207,7 +207,7 @@ TEST_P(GemmErrorsTest, Pack) {
   if (c.is_int8()) {
     wrong = c;
     wrong.scale = DType::kS32;
-    expect_refused(wrong, "scale");
+    expect_refused(wrong, "w.scale.dtype (s32) must be f32, bf16 or f16");
     wrong = make_case(kGemmKinds[0], 1, 20, 30);
     expect_refused(wrong, "dtype");
   }
@@ -241,8 +241,10 @@ TEST_P(GemmErrorsTest, Desc) {
       {"n 2^63-1", [](Problem& p) { p.n = INT64_MAX; }, StatusCode::kTooLarge, "n ("},
       {"k near 2^62", [](Problem& p) { p.k = kHuge; }, StatusCode::kTooLarge, "k ("},
       {"k 2^63-1", [](Problem& p) { p.k = INT64_MAX; }, StatusCode::kTooLarge, "k ("},
-      {"c s8", [](Problem& p) { p.c = DType::kS8; }, StatusCode::kInvalidArgument, "desc.c"},
-      {"c f16", [](Problem& p) { p.c = DType::kF16; }, StatusCode::kInvalidArgument, "desc.c"},
+      {"c s8", [](Problem& p) { p.c = DType::kS8; }, StatusCode::kInvalidArgument,
+       "desc.c (s8) must be f32 or bf16"},
+      {"c f16", [](Problem& p) { p.c = DType::kF16; }, StatusCode::kInvalidArgument,
+       "desc.c (f16) must be f32 or bf16"},
   };
   for (const Row& row : rows) {
     GemmCase c = make_case(kind(), 1, 4, 4);

@@ -45,6 +45,28 @@ TEST(Status, SubjectIsSubstituted) {
   EXPECT_EQ(Status(StatusCode::kInternal, "<{s}>", 0, 0, nullptr).message(), "internal error: <>");
 }
 
+TEST(Status, EnumValuesAreWrittenByName) {
+  const auto text = [](const char* t, int64_t v0, int64_t v1 = 0) {
+    return Status(StatusCode::kInternal, t, v0, v1, "a").message().substr(16);
+  };
+  EXPECT_EQ(text("{s}.dtype ({0:dtype}) must be {1:dtype}", status_value(DType::kF16),
+                 status_value(DType::kS8)),
+            "a.dtype (f16) must be s8");
+  EXPECT_EQ(text("{0:dtypes}", status_value({DType::kBF16})), "bf16");
+  EXPECT_EQ(text("{0:dtypes}", status_value({DType::kBF16, DType::kF32})), "f32 or bf16");
+  EXPECT_EQ(text("{0:dtypes}", status_value({DType::kF32, DType::kBF16, DType::kF16})),
+            "f32, bf16 or f16");
+  EXPECT_EQ(text("{1:layout}, not {0:layout}", status_value(WeightLayout::kNone),
+                 status_value(WeightLayout::kU8Vnni4N16GateUp)),
+            "u8.vnni4.n16.gateup.v1, not none");
+}
+
+TEST(Status, EnumValuesWithoutANameStayNumbers) {
+  const Status s(StatusCode::kInternal, "{0:dtype} {1:layout}", 77, 9);
+  EXPECT_EQ(s.message(), "internal error: 77 9");
+  EXPECT_EQ(Status(StatusCode::kInternal, "{0:nonsense}", 5).message(), "internal error: 5");
+}
+
 TEST(Status, OtherBracesStay) {
   const Status s(StatusCode::kInternal, "{2} {} {0 {x} {", 7, 8);
   EXPECT_EQ(s.message(), "internal error: {2} {} {0 {x} {");

@@ -27,6 +27,8 @@ struct Bf16GemmDesc {
   Invariance invariance = Invariance::kStrict;
 };
 
+/// C may share memory with the residual only as the very same view (data and row_stride); with
+/// every other operand, and with scratch, it must not overlap.
 struct Bf16GemmArgs {
   MatrixView a;  ///< [M, k] kBF16
   const PackedWeights* weights =
@@ -44,6 +46,9 @@ class QUERN_API Bf16Gemm {
   static Result<Bf16Gemm> create(const Context& ctx, const Bf16GemmDesc& desc);
 
   const Bf16GemmDesc& desc() const noexcept;
+  /// The level of the kernel family that create() chose, which may be below the context's; kNone
+  /// without a plan.
+  IsaLevel isa() const noexcept;
   /// W: kBF16 [n, k]. With kSiluMul use pack_gate_up.
   Result<PackedWeights> pack(MatrixView w) const;
   Result<PackedWeights> pack_gate_up(MatrixView gate, MatrixView up) const;

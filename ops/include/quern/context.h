@@ -54,8 +54,10 @@ struct ContextStats {
 /// nothing.
 class QUERN_API Context {
  public:
-  Context();
-  explicit Context(ThreadPool* pool);
+  Context() noexcept;
+  /// Options at their defaults but for the pool. A constructor has no Result to return, so what is
+  /// wrong (pool->size() < 1, no memory) is in status().
+  explicit Context(ThreadPool* pool) noexcept;
   static Result<Context> create(const ContextOptions& options);
   /// As create, with QUERN_MAX_ISA (amx, avx512, none), QUERN_JIT (0, 1), QUERN_JIT_DUMP
   /// (directory) and QUERN_VERBOSE (off, or error,dispatch,create,exec,all joined by commas)
@@ -63,6 +65,10 @@ class QUERN_API Context {
   /// in quern that reads the environment.
   static Result<Context> from_environment(const ContextOptions& base = {});
 
+  /// Why no plan can be created from this context, and what every create() with it returns. Not ok
+  /// for one that was moved from, or whose constructor had to give up; such a context is serial and
+  /// has level kNone, and nothing that can be asked of it crashes.
+  Status status() const noexcept;
   ThreadPool& pool() const noexcept;
   /// The level plans may use: the machine's, capped by max_isa.
   IsaLevel isa() const noexcept;
@@ -70,13 +76,14 @@ class QUERN_API Context {
   const ContextOptions& options() const noexcept;
   ContextStats stats() const noexcept;
 
-  /// For quern's own sources.
+  /// For quern's own sources, where status() is ok.
   ContextImpl& impl() const noexcept { return *impl_; }
 
  private:
   friend struct ContextImpl;
   explicit Context(std::shared_ptr<ContextImpl> impl) noexcept;
   std::shared_ptr<ContextImpl> impl_;
+  Status status_;  ///< why impl_ is null from the start
 };
 
 }  // namespace v0

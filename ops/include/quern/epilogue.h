@@ -8,7 +8,11 @@ namespace quern {
 inline namespace v0 {
 
 /// kSiluMul: the weights are two matrices, gate and up, and C = silu(gate) * up with
-/// silu(x) = x / (1 + exp(-x)) in f32, exp within 2 ulp. C then has as many columns as each part.
+/// silu(x) = x / (1 + exp(-x)) in f32, exp within 2 ulp: silu is within 4 * 2^-23 relative, plus an
+/// absolute 2^-121. The absolute part matters for gates below about -87, where exp(-|x|) is no
+/// longer a normal f32 and |silu| itself falls under 2^-119: there the result may lose its digits
+/// and below about -88.7 be zero. silu of an infinite gate is not part of the contract.
+/// C has as many columns as each part.
 enum class Activation : uint8_t { kNone = 0, kSiluMul = 1 };
 
 /// What happens between the accumulator and the store; fixed order and part of the numeric
@@ -24,7 +28,8 @@ struct Epilogue {
   bool residual = false;
 };
 
-/// Whether a row's bits may depend on how many rows a call has (design section 4).
+/// Whether a row's bits may depend on how many rows a call has ("Numeric contract" in
+/// ops/README.md).
 enum class Invariance : uint8_t {
   kStrict = 0,   ///< one kernel family for every M: bits of a row never depend on M
   kFastest = 1,  ///< may switch families by M; only float-accumulating plans at level amx differ

@@ -36,6 +36,8 @@ struct Int8Weights {
   VectorView scale;  ///< [n] kF32, kBF16 or kF16 (converted exactly)
 };
 
+/// C may share memory with the residual only as the very same view (data and row_stride); with
+/// every other operand, and with scratch, it must not overlap.
 struct Int8GemmArgs {
   MatrixView a;        ///< [M, k]
   VectorView a_scale;  ///< kF32 [M]; only with Int8Activations::kS8
@@ -52,6 +54,9 @@ class QUERN_API Int8Gemm {
   static Result<Int8Gemm> create(const Context& ctx, const Int8GemmDesc& desc);
 
   const Int8GemmDesc& desc() const noexcept;
+  /// The level of the kernel family that create() chose, which may be below the context's; kNone
+  /// without a plan.
+  IsaLevel isa() const noexcept;
   Result<PackedWeights> pack(const Int8Weights& w) const;
   Result<PackedWeights> pack_gate_up(const Int8Weights& gate, const Int8Weights& up) const;
   size_t scratch_bytes(int64_t max_m) const noexcept;

@@ -9,11 +9,10 @@
 namespace quern {
 inline namespace v0 {
 
-/// What a kernel may use (design: one level is one set of generators).
+/// What a kernel may use; one level is one set of generators.
 ///   kAvx512: AVX-512 F, BW, DQ, VL and VNNI, with the state enabled by the operating system.
-///   kAmx: AMX-TILE, AMX-INT8 and AMX-BF16 in CPUID, tile state in XCR0 and the kernel's
-///   permission,
-///         plus everything of kAvx512.
+///   kAmx: AMX-TILE, AMX-INT8 and AMX-BF16 in CPUID, tile state in XCR0 and the
+///   operating system's permission, plus everything of kAvx512.
 enum class IsaLevel : int32_t { kNone = 0, kAvx512 = 1, kAmx = 2 };
 
 /// "none", "avx512", "amx".

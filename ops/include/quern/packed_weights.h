@@ -42,7 +42,8 @@ class QUERN_API PackedWeights {
   size_t bytes() const noexcept { return bytes_; }
   /// 64-byte aligned.
   const std::byte* data() const noexcept { return data_.get(); }
-  bool empty() const noexcept { return layout_ == WeightLayout::kNone; }
+  /// No bytes: default-constructed or moved from.
+  bool empty() const noexcept { return data_ == nullptr; }
 
   /// Bytes from one panel of 16 columns to the next.
   int64_t panel_bytes() const noexcept { return panel_bytes_; }

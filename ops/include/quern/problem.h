@@ -35,8 +35,11 @@ struct Problem {
 };
 
 QUERN_API std::string to_string(const Problem& problem);
-/// The inverse: parse(to_string(p)) == p. kInvalidArgument for an unknown op, key or value, a key
-/// twice, a number out of [0, 2^62] or trailing text; value(0) is the byte offset of the fault.
+/// The inverse: parse(to_string(p)) == p for every p that a string can hold: op one of the three,
+/// numbers in [0, 2^62], threads >= 0, enum values that exist, and `activations` at its default
+/// unless op is int8_gemm. (Any other p has a string too, which does not parse.) kInvalidArgument
+/// for an unknown op, key or value, a key twice, a number out of [0, 2^62] or trailing text;
+/// value(0) is the byte offset of the fault.
 QUERN_API Result<Problem> parse_problem(std::string_view text);
 QUERN_API bool operator==(const Problem& x, const Problem& y) noexcept;
 

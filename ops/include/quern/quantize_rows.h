@@ -12,7 +12,8 @@
 namespace quern {
 inline namespace v0 {
 
-/// Dynamic symmetric quantization of each row to signed 8 bit (design section 4):
+/// Dynamic symmetric quantization of each row to signed 8 bit (the numeric contract in
+/// ops/README.md):
 ///   amax = max(max |x|, 1e-10f);  scale = amax / 127;  q = rne(x * (127 / amax)), in [-127, 127]
 /// A row that holds a NaN or an infinity gets q = 0 and scale = NaN.
 struct QuantizeRowsDesc {
@@ -21,6 +22,7 @@ struct QuantizeRowsDesc {
   int64_t group = 0;       ///< sums are per `group` columns (last group partial); 0: one sum a row
 };
 
+/// No operand may overlap another; q in place over `a` is not possible.
 struct QuantizeRowsArgs {
   MatrixView a;             ///< [M, k]
   MutableMatrixView q;      ///< [M, k] kS8
@@ -34,6 +36,9 @@ class QUERN_API QuantizeRows {
   static Result<QuantizeRows> create(const Context& ctx, const QuantizeRowsDesc& desc);
 
   const QuantizeRowsDesc& desc() const noexcept;
+  /// The level of the kernel family that create() chose, which may be below the context's; kNone
+  /// without a plan.
+  IsaLevel isa() const noexcept;
   /// ceil(k / group), at least 1.
   int64_t groups() const noexcept;
   /// No allocation, no lock. kInvalidArgument names the first operand that breaks the contract.

@@ -29,6 +29,9 @@ class [[nodiscard]] Status {
 
   /// `text` and `subject` must live for ever (string literals). In the text `{0}` and `{1}` stand
   /// for the two numbers and `{s}` for the subject, usually the name of the argument at fault.
+  /// Numbers that are enum values are written by name where they say what they are: `{0:dtype}`,
+  /// `{0:dtypes}` (a set, bit 1 << dtype: "bf16 or f32"), `{0:layout}`. A value without a name
+  /// stays a number.
   constexpr Status(StatusCode code, const char* text, int64_t v0 = 0, int64_t v1 = 0,
                    const char* subject = "") noexcept
       : code_(code), text_(text), subject_(subject), values_{v0, v1} {}

@@ -24,8 +24,9 @@ struct GemmBlocking {
 class QUERN_API TuningSource {
  public:
   virtual ~TuningSource();
-  /// True and *out filled where there is an entry. Entries are range-checked by the caller: an
-  /// illegal one is refused with a line in explain(), never used.
+  /// `problem` is a plan's: m is the largest M of its bucket, isa the chosen family's level,
+  /// threads the pool's. True and *out filled where there is an entry. Entries are range-checked by
+  /// the caller: an illegal one is refused with a line in explain(), never used.
   virtual bool lookup(const Problem& problem, GemmBlocking* out) const noexcept = 0;
   virtual const char* name() const noexcept = 0;
 };

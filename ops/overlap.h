@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "quern/span.h"
+#include "quern/status.h"
+#include "quern/tensor_view.h"
+
+namespace quern::inline v0 {
+
+/// The bytes of an operand: rows of `row_bytes`, `step` apart. The gaps between rows are not part
+/// of it, so column slices of one buffer lie apart. The views have been checked.
+class Region {
+ public:
+  explicit Region(const MatrixView& view) noexcept;
+  explicit Region(const VectorView& view) noexcept;
+  Region(const void* data, size_t bytes) noexcept;
+
+  bool overlaps(const Region& other) const noexcept;
+  /// Bytes from the start of this one to the start of the other, for messages.
+  int64_t distance_to(const Region& other) const noexcept {
+    return static_cast<int64_t>(other.begin_ - begin_);
+  }
+
+ private:
+  bool empty() const noexcept { return rows_ == 0 || row_bytes_ == 0; }
+  bool one_piece() const noexcept { return rows_ == 1 || step_ == row_bytes_; }
+  uint64_t row_begin(uint64_t row) const noexcept { return begin_ + row * step_; }
+  uint64_t end() const noexcept { return row_begin(rows_ - 1) + row_bytes_; }
+  bool touches(uint64_t begin, uint64_t end) const noexcept;
+
+  uint64_t begin_ = 0;
+  uint64_t rows_ = 0;
+  uint64_t row_bytes_ = 0;
+  uint64_t step_ = 0;
+};
+
+/// kInvalidArgument where the two overlap. In `rule` {s} is `subject` and {0} the distance in bytes
+/// from `written` to `other`.
+Status check_apart(const Region& written, const Region& other, const char* rule,
+                   const char* subject) noexcept;
+
+}  // namespace quern::inline v0

@@ -1,0 +1,184 @@
+// What a plan says about itself in verbose lines and explain(): every field true, the level that of
+// the kernels that were chosen.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/context_impl.h"
+#include "quern/quern.h"
+#include "tests/ops/mock_machine.h"
+#include "tests/ops/test_pools.h"
+
+namespace quern {
+namespace {
+
+using Lines = std::vector<std::string>;
+using Fields = std::vector<std::string>;
+
+void collect(void* user, const char* line) {
+  static_cast<Lines*>(user)->emplace_back(line);
+}
+
+Fields split(const std::string& line) {
+  Fields fields(1);
+  for (const char c : line) {
+    if (c == ',') {
+      fields.emplace_back();
+    } else {
+      fields.back() += c;
+    }
+  }
+  return fields;
+}
+
+/// The lines of an event about an op; "-" for kernels.
+std::vector<Fields> lines_of(const Lines& lines, const std::string& event, const std::string& op) {
+  std::vector<Fields> found;
+  for (const std::string& line : lines) {
+    Fields fields = split(line);
+    EXPECT_TRUE(fields.size() == 8 || fields.size() == 9) << line;
+    if (fields.size() >= 8 && fields[2] == event && fields[3] == op) found.push_back(fields);
+  }
+  return found;
+}
+
+bool is_time(const std::string& ms) {
+  const size_t point = ms.find('.');
+  return point != std::string::npos && ms.size() == point + 7 && ms.find('-') == std::string::npos;
+}
+
+/// A machine with AMX, for which this version generates avx512 kernels.
+class PlanReport : public ::testing::Test {
+ protected:
+  PlanReport() {
+    options_.pool = &pool_;
+    options_.verbose = kVerboseAll;
+    options_.sink = &collect;
+    options_.sink_user = &lines_;
+  }
+  Context context() {
+    auto made = make_context(options_, cpu_, jit::system_memory());
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    EXPECT_EQ(made->isa(), IsaLevel::kAmx);
+    return *made;
+  }
+
+  jit::FakeCpu cpu_ = test::amx_machine();
+  test::ScriptedPool pool_{3};
+  ContextOptions options_;
+  Lines lines_;
+};
+
+constexpr char kWide[] = "int8_gemm/n:4096/k:64/isa:avx512/thr:3";
+
+Int8GemmDesc wide_desc() {
+  Int8GemmDesc desc;
+  desc.n = 4096;
+  desc.k = 64;
+  return desc;
+}
+
+TEST_F(PlanReport, IsaIsTheChosenFamilysNotTheContexts) {
+  const Context ctx = context();
+  const auto int8 = Int8Gemm::create(ctx, wide_desc());
+  const auto bf16 = Bf16Gemm::create(ctx, {16, 64, DType::kF32, {}, Invariance::kStrict});
+  const auto quantize = QuantizeRows::create(ctx, {64, DType::kF32, 0});
+  ASSERT_TRUE(int8.ok() && bf16.ok() && quantize.ok());
+  EXPECT_EQ(int8->isa(), IsaLevel::kAvx512);
+  EXPECT_EQ(bf16->isa(), IsaLevel::kAvx512);
+  EXPECT_EQ(quantize->isa(), IsaLevel::kAvx512);
+  const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
+  EXPECT_EQ(first_line(int8->explain()), kWide);
+  EXPECT_EQ(first_line(bf16->explain()), "bf16_gemm/n:16/k:64/c:f32/isa:avx512/thr:3");
+  EXPECT_EQ(first_line(quantize->explain()), "quantize_rows/k:64/a:f32/isa:avx512/thr:3");
+}
+
+TEST_F(PlanReport, LinesOfACreate) {
+  ASSERT_TRUE(Int8Gemm::create(context(), wide_desc()).ok());
+  const auto refused = lines_of(lines_, "dispatch", "int8_gemm");
+  ASSERT_EQ(refused.size(), 2u);
+  EXPECT_EQ(refused[0], (Fields{"quern_verbose", "v1", "dispatch", "int8_gemm", "amx", kWide,
+                                "thr3", "-", "no AMX generator in this version of quern"}));
+  EXPECT_EQ(refused[1][4], "reference");
+  EXPECT_EQ(refused[1][5], kWide);
+  const auto created = lines_of(lines_, "create", "int8_gemm");
+  ASSERT_EQ(created.size(), 1u);
+  EXPECT_EQ(created[0][5], kWide);
+  EXPECT_EQ(created[0][6], "thr3");
+  EXPECT_TRUE(is_time(created[0][7])) << created[0][7];
+  const auto kernels = lines_of(lines_, "create", "-");
+  EXPECT_GT(kernels.size(), 1u);
+  double all_ms = 0;
+  for (const Fields& k : kernels) {
+    EXPECT_EQ(k[5], "-");
+    EXPECT_EQ(k[6], "-") << "a kernel is nobody's thread's";
+    ASSERT_TRUE(is_time(k[7])) << k[7];
+    EXPECT_GT(std::stod(k[7]), 0) << "generating " << k[4] << " took time";
+    EXPECT_EQ(k.at(8).rfind("code_bytes:", 0), 0u);
+    all_ms += std::stod(k[7]);
+  }
+  EXPECT_LE(all_ms, std::stod(created[0][7])) << "the plan's time includes its kernels'";
+}
+
+TEST_F(PlanReport, LinesOfACreateThatFails) {
+  options_.jit = false;
+  const Context no_jit = context();
+  ASSERT_FALSE(Int8Gemm::create(no_jit, wide_desc()).ok());
+  const auto failed = lines_of(lines_, "error", "int8_gemm");
+  ASSERT_EQ(failed.size(), 1u);
+  EXPECT_EQ(failed[0][5], kWide) << "a family was chosen, its kernels could not be had";
+  EXPECT_EQ(failed[0][6], "thr3");
+  EXPECT_EQ(failed[0][7], "-");
+  lines_.clear();
+  cpu_ = test::old_machine();
+  const auto old = make_context(options_, cpu_, jit::system_memory());
+  ASSERT_TRUE(old.ok());
+  ASSERT_FALSE(Int8Gemm::create(*old, wide_desc()).ok());
+  EXPECT_EQ(lines_of(lines_, "dispatch", "int8_gemm").size(), 3u);
+  const auto none = lines_of(lines_, "error", "int8_gemm");
+  ASSERT_EQ(none.size(), 1u);
+  EXPECT_EQ(none[0][5], "int8_gemm/n:4096/k:64/thr:3") << "no family, no level";
+}
+
+TEST_F(PlanReport, LinesOfRunsCountTheThreadsThatComputed) {
+  if (Context().isa() < IsaLevel::kAvx512) GTEST_SKIP() << "not run: no AVX-512 to execute";
+  const Context ctx = context();
+  for (const int64_t n : {int64_t{4096}, int64_t{16}}) {
+    lines_.clear();
+    Int8GemmDesc desc = wide_desc();
+    desc.n = n;
+    desc.c = DType::kF32;
+    const auto plan = Int8Gemm::create(ctx, desc);
+    ASSERT_TRUE(plan.ok());
+    const std::vector<int8_t> codes(static_cast<size_t>(n * desc.k), 1);
+    const std::vector<float> scale(static_cast<size_t>(n), 1.0f);
+    const std::vector<bfloat16> a(2 * 64);
+    std::vector<float> c(static_cast<size_t>(2 * n));
+    const auto weights =
+        plan->pack({matrix_view(codes.data(), n, desc.k), vector_view(scale.data(), n)});
+    ASSERT_TRUE(weights.ok());
+    Int8GemmArgs args;
+    args.a = matrix_view(a.data(), 2, desc.k);
+    args.weights = &*weights;
+    args.c = mutable_matrix_view(c.data(), 2, n);
+    std::vector<std::byte> scratch(plan->scratch_bytes(2));
+    ASSERT_TRUE(plan->run(args, scratch).ok());
+    const auto runs = lines_of(lines_, "exec", "int8_gemm");
+    ASSERT_EQ(runs.size(), 1u);
+    EXPECT_EQ(runs[0][5], "int8_gemm/m:2/n:" + std::to_string(n) + "/k:64/c:f32/isa:avx512/thr:3");
+    EXPECT_EQ(runs[0][6], n == 16 ? "thr1" : "thr3") << "a small call stays on the calling thread";
+    EXPECT_TRUE(is_time(runs[0][7]));
+    args.a.cols = 63;
+    ASSERT_FALSE(plan->run(args, scratch).ok());
+    const auto errors = lines_of(lines_, "error", "int8_gemm");
+    ASSERT_EQ(errors.size(), 1u);
+    EXPECT_EQ(errors[0][5], runs[0][5]);
+    EXPECT_EQ(errors[0][6], "thr3");
+    EXPECT_EQ(errors[0][7], "-");
+  }
+}
+
+}  // namespace
+}  // namespace quern
