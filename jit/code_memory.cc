@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <mutex>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -168,11 +168,13 @@ Attempt place_memfd(const MemoryApi& api, const Image& image) {
   return {Mapping(api, base, image.mapped_bytes).release(image.code_bytes), 0};
 }
 
+// Not a static of the function, whose guard a forked child could find taken for ever.
+constinit const SystemMemory kSystemMemory;
+
 }  // namespace
 
 const MemoryApi& system_memory() {
-  static const SystemMemory api;
-  return api;
+  return kSystemMemory;
 }
 
 CodeBlock::~CodeBlock() {
@@ -185,9 +187,10 @@ struct CodeMemory::State {
   /// Set once mprotect was refused and the memfd was not: a policy that logs every refusal
   /// (SELinux) need not be asked again for each kernel.
   std::atomic<bool> prefer_memfd{false};
-  std::atomic<bool> probed{false};
-  std::mutex probe_mutex;
-  Status probe_status;
+  /// What the probe found, null before. No lock: a forked child could find it locked for ever. Two
+  /// first callers both probe, and the one that is later takes the other's word.
+  std::atomic<const Status*> probed{nullptr};
+  ~State() { delete probed.load(std::memory_order_acquire); }
 };
 
 CodeMemory::CodeMemory() : CodeMemory(system_memory()) {}
@@ -226,18 +229,18 @@ Result<BlockPtr> CodeMemory::place(const uint8_t* bytes, size_t n) const {
 // one instruction: telling that apart would take a signal handler, which is not a library's to set.
 Status CodeMemory::probe() const {
   State& state = *state_;
-  if (state.probed.load(std::memory_order_acquire)) return state.probe_status;
-  const std::lock_guard<std::mutex> lock(state.probe_mutex);
-  if (state.probed.load(std::memory_order_relaxed)) return state.probe_status;
+  const Status* known = state.probed.load(std::memory_order_acquire);
+  if (known != nullptr) return *known;
   const Result<BlockPtr> block = place(&kRet, 1);
   if (!block.ok() && block.status().code() == StatusCode::kOutOfMemory) return block.status();
   if (block.ok()) {
     reinterpret_cast<void (*)()>(reinterpret_cast<uintptr_t>((*block)->entry()))();
-  } else {
-    state.probe_status = block.status();
   }
-  state.probed.store(true, std::memory_order_release);
-  return state.probe_status;
+  auto found = std::make_unique<const Status>(block.status());
+  if (state.probed.compare_exchange_strong(known, found.get(), std::memory_order_acq_rel)) {
+    return *found.release();
+  }
+  return *known;
 }
 
 Result<BlockPtr> CodeMemory::publish(const uint8_t* bytes, size_t n) const noexcept {

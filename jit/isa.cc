@@ -331,11 +331,13 @@ void set_amx(const CpuidBits& cpu, bool usable, IsaFeatures* f) {
   f->amx_fp16 = f->amx_tile && cpu.amx_fp16();
 }
 
+// Not a static of the function, whose guard a forked child could find taken for ever.
+constinit const SystemCpu kSystemCpu;
+
 }  // namespace
 
 const CpuSource& system_cpu() {
-  static const SystemCpu cpu;
-  return cpu;
+  return kSystemCpu;
 }
 
 IsaFeatures detect(const CpuSource& source, IsaLevel max_level, IsaReport* report) {

@@ -1,6 +1,7 @@
 #include "jit/kernel_cache.h"
 
-#include <array>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -8,6 +9,8 @@
 #include <new>
 #include <unordered_map>
 #include <utility>
+
+#include "jit/per_process.h"
 
 namespace quern::jit {
 namespace {
@@ -53,31 +56,53 @@ void finish(Entry& entry, const Result<KernelHandle>& outcome) {
   entry.ready.notify_all();
 }
 
-}  // namespace
+struct Shard {
+  std::mutex mutex;
+  std::unordered_map<std::string, EntryPtr> entries;
+};
 
-struct KernelCache::Impl {
+/// The names of one process. A forked child starts without any: at the moment of the fork some
+/// shard may have been locked or half changed, and some entry's generator or waiters at work, by
+/// threads that the child does not have.
+struct Names {
   // 16 shards: plans are created by a few threads, and a lookup holds its shard for under a
   // microsecond; one lock would do, this is cheap.
   static constexpr size_t kShards = 16;
-  struct Shard {
-    std::mutex mutex;
-    std::unordered_map<std::string, EntryPtr> entries;
-  };
 
-  Impl(CodeMemory code_memory, CodeRegistry* code_registry)
-      : memory(std::move(code_memory)), registry(code_registry) {}
-
+  Names(pid_t of_process, Names* of_parent)
+      : pid(of_process), inherited(of_parent), shards(std::make_unique<Shard[]>(kShards)) {}
+  // What a parent left behind is in no state to be destroyed, so a child keeps it.
+  ~Names() {
+    if (pid != ::getpid()) (void)shards.release();
+  }
   Shard& shard_of(const std::string& name) {
     return shards[std::hash<std::string>()(name) % kShards];
   }
 
+  const pid_t pid;
+  Names* const inherited;
+  std::unique_ptr<Shard[]> shards;
+};
+
+void forget(Names& names, const std::string& name, const EntryPtr& entry) noexcept {
+  Shard& shard = names.shard_of(name);
+  const std::lock_guard<std::mutex> lock(shard.mutex);
+  const auto it = shard.entries.find(name);
+  if (it != shard.entries.end() && it->second == entry) shard.entries.erase(it);
+}
+
+}  // namespace
+
+struct KernelCache::Impl {
+  Impl(CodeMemory code_memory, CodeRegistry* code_registry)
+      : memory(std::move(code_memory)), registry(code_registry) {}
+
   Result<KernelHandle> generate(const std::string& name, const Make& make);
   Result<KernelHandle> generate_caught(const std::string& name, const Make& make) noexcept;
-  void forget(const std::string& name, const EntryPtr& entry) noexcept;
 
   CodeMemory memory;
   CodeRegistry* registry;
-  std::array<Shard, kShards> shards;
+  PerProcess<Names> names;
   std::atomic<uint64_t> hits{0}, kernels{0}, failures{0}, code_bytes{0}, generate_ns{0};
 };
 
@@ -119,22 +144,17 @@ Result<KernelHandle> KernelCache::Impl::generate_caught(const std::string& name,
   }
 }
 
-void KernelCache::Impl::forget(const std::string& name, const EntryPtr& entry) noexcept {
-  Shard& shard = shard_of(name);
-  const std::lock_guard<std::mutex> lock(shard.mutex);
-  const auto it = shard.entries.find(name);
-  if (it != shard.entries.end() && it->second == entry) shard.entries.erase(it);
-}
-
 KernelCache::KernelCache(CodeMemory memory, CodeRegistry* registry)
     : impl_(std::make_unique<Impl>(std::move(memory), registry)) {}
 KernelCache::~KernelCache() = default;
 
 Result<KernelHandle> KernelCache::get(const std::string& name, const Make& make) noexcept {
+  Names* names = nullptr;
   EntryPtr entry;
   bool mine = false;
   try {
-    Impl::Shard& shard = impl_->shard_of(name);
+    names = &impl_->names.get();
+    Shard& shard = names->shard_of(name);
     const std::lock_guard<std::mutex> lock(shard.mutex);
     EntryPtr& slot = shard.entries[name];
     if (slot == nullptr) {
@@ -151,8 +171,11 @@ Result<KernelHandle> KernelCache::get(const std::string& name, const Make& make)
   }
   Result<KernelHandle> outcome = impl_->generate_caught(name, make);
   if (!outcome.ok()) ++impl_->failures;
+  // The generator forked and this is the child: nobody here waits for the parent's entry, and its
+  // lock may be held by a thread that does not exist.
+  if (names->pid != ::getpid()) return outcome;
   // Before the waiters wake: one of them may try again at once and must not meet this entry.
-  if (outcome.status().code() == StatusCode::kOutOfMemory) impl_->forget(name, entry);
+  if (outcome.status().code() == StatusCode::kOutOfMemory) forget(*names, name, entry);
   finish(*entry, outcome);
   return outcome;
 }

@@ -22,7 +22,9 @@ struct KernelCacheStats {
 
 /// Name -> kernel. Each name is generated exactly once, outside every lock, however many threads
 /// ask for it together; the others wait for the one that generates. Kernels live as long as the
-/// cache, or longer where a plan holds them. Thread-safe.
+/// cache, or longer where a plan holds them. Thread-safe. A forked child starts with an empty
+/// cache, whatever threads of its parent were doing, and generates what it asks for again; kernels
+/// that its plans hold stay.
 class KernelCache {
  public:
   using Make = std::function<Result<GeneratedCode>()>;

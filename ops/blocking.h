@@ -38,7 +38,7 @@ struct GemmFacts {
   bool wide = false;     ///< K is cut at multiples of kWideK whatever else holds
 };
 
-/// design.md section 4: longer s8 x s8 sums are cut at fixed multiples of this and added in 64
+/// Numeric contract (ops/README.md): longer s8 x s8 sums are cut at fixed multiples of this and added in 64
 /// bits.
 constexpr int64_t kWideK = 65536;
 

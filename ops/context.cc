@@ -30,10 +30,11 @@ class NoMemory final : public jit::MemoryApi {
   int map_fd_rx(int, size_t, void**) const noexcept override { return EPERM; }
   int close_fd(int) const noexcept override { return EPERM; }
 };
-const jit::MemoryApi& no_memory() {
-  static const NoMemory instance;
-  return instance;
-}
+// None of these is a static of a function, whose guard a forked child could find taken for ever.
+constinit const NoMemory kNoMemoryApi;
+constinit SerialPool serial_pool;  // has no state
+const IsaReport kNoReport;
+const ContextOptions kDefaultOptions;
 
 // Tells the verbose sink about each kernel.
 class CreateLines final : public jit::CodeListener {
@@ -104,7 +105,7 @@ ContextImpl::ContextImpl(const ContextOptions& opts, const jit::CpuSource& cpu,
       level(std::min(report.level, opts.max_isa)),
       verbose(opts.verbose, opts.sink, opts.sink_user, about(opts, report, pool->size())),
       registry(registry_options(opts, &verbose)),
-      kernels(jit::CodeMemory(opts.jit ? memory : no_memory()), &registry) {
+      kernels(jit::CodeMemory(opts.jit ? memory : kNoMemoryApi), &registry) {
   if (verbose.on(kVerboseCreate)) registry.add(std::make_shared<CreateLines>(&verbose));
 }
 
@@ -163,19 +164,16 @@ Status Context::status() const noexcept {
 }
 
 ThreadPool& Context::pool() const noexcept {
-  static SerialPool serial;  // has no state
-  return impl_ == nullptr ? serial : *impl_->pool;
+  return impl_ == nullptr ? serial_pool : *impl_->pool;
 }
 IsaLevel Context::isa() const noexcept {
   return impl_ == nullptr ? IsaLevel::kNone : impl_->level;
 }
 const IsaReport& Context::isa_report() const noexcept {
-  static const IsaReport kNone;
-  return impl_ == nullptr ? kNone : impl_->report;
+  return impl_ == nullptr ? kNoReport : impl_->report;
 }
 const ContextOptions& Context::options() const noexcept {
-  static const ContextOptions kDefaults;
-  return impl_ == nullptr ? kDefaults : impl_->options;
+  return impl_ == nullptr ? kDefaultOptions : impl_->options;
 }
 
 ContextStats Context::stats() const noexcept {

@@ -55,14 +55,14 @@ void Verbose::write(const VerboseLine& line) noexcept {
   if (!on(line.event)) return;
   const std::string_view op =
       line.problem != nullptr ? std::string_view(line.problem->op) : std::string_view("-");
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const ProcessLock::Hold hold(lock_);
   emit(event_name(line.event), op, line);
 }
 
 void Verbose::write_always(std::string_view op, std::string_view detail) noexcept {
   VerboseLine line;
   line.detail = detail;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const ProcessLock::Hold hold(lock_);
   emit(event_name(kVerboseError), op, line);
 }
 

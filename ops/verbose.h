@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "ops/process_lock.h"
 #include "ops/text_writer.h"
 #include "quern/context.h"
 #include "quern/problem.h"
@@ -46,7 +46,7 @@ class Verbose {
   const VerboseSink sink_;
   void* const user_;
   const std::string about_;
-  std::mutex mutex_;
+  ProcessLock lock_;
   bool header_written_ = false;
 };
 

@@ -13,6 +13,7 @@
 
 #include "ops/thread_team.h"
 #include "quern/thread_pool.h"
+#include "tests/ops/fork_child.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define QUERN_SKIP_UNDER_TSAN() \
@@ -23,24 +24,6 @@
 
 namespace quern {
 namespace {
-
-// Runs `child` in a forked process; true when it exits with 0 within 20 s.
-bool in_child(const std::function<bool()>& child) {
-  const pid_t pid = fork();
-  if (pid < 0) return false;
-  if (pid == 0) _exit(child() ? 0 : 1);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  int status = 0;
-  while (waitpid(pid, &status, WNOHANG) == 0) {
-    if (std::chrono::steady_clock::now() > deadline) {
-      kill(pid, SIGKILL);
-      waitpid(pid, &status, 0);
-      return false;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
 
 // True when three phases ran with every tid once, each on a thread of its own.
 bool pool_works(ThreadPool& pool) {
@@ -68,7 +51,7 @@ std::unique_ptr<PersistentPool> make_pool(int threads) {
 TEST(PoolFork, SentinelTellsTheChild) {
   const ForkSentinel sentinel;
   EXPECT_TRUE(sentinel.same_process());
-  EXPECT_TRUE(in_child([&] { return !sentinel.same_process(); }));
+  EXPECT_TRUE(test::in_child([&] { return !sentinel.same_process(); }));
   EXPECT_TRUE(sentinel.same_process());
 }
 
@@ -76,14 +59,14 @@ TEST(PoolFork, ChildGetsWorkersOfItsOwn) {
   QUERN_SKIP_UNDER_TSAN();
   const auto pool = make_pool(3);
   ASSERT_TRUE(pool_works(*pool));
-  EXPECT_TRUE(in_child([&] { return pool_works(*pool) && pool_works(*pool); }));
+  EXPECT_TRUE(test::in_child([&] { return pool_works(*pool) && pool_works(*pool); }));
   EXPECT_TRUE(pool_works(*pool));
 }
 
 TEST(PoolFork, PoolNeverUsedByTheParentWorksToo) {
   QUERN_SKIP_UNDER_TSAN();
   const auto pool = make_pool(2);
-  EXPECT_TRUE(in_child([&] { return pool_works(*pool); }));
+  EXPECT_TRUE(test::in_child([&] { return pool_works(*pool); }));
 }
 
 TEST(PoolFork, FourLevelsDeep) {
@@ -91,7 +74,7 @@ TEST(PoolFork, FourLevelsDeep) {
   const auto pool = make_pool(2);
   std::function<bool(int)> descend = [&](int level) {
     if (!pool_works(*pool)) return false;
-    return level == 0 || (in_child([&] { return descend(level - 1); }) && pool_works(*pool));
+    return level == 0 || (test::in_child([&] { return descend(level - 1); }) && pool_works(*pool));
   };
   EXPECT_TRUE(descend(4));
 }
@@ -101,7 +84,7 @@ TEST(PoolFork, ChildMayDestroyAnInheritedPool) {
   for (const bool use_it_first : {false, true}) {
     auto pool = make_pool(3);
     ASSERT_TRUE(pool_works(*pool));
-    EXPECT_TRUE(in_child([&] {
+    EXPECT_TRUE(test::in_child([&] {
       const bool works = !use_it_first || pool_works(*pool);
       pool.reset();
       return works;
@@ -119,7 +102,7 @@ TEST(PoolFork, ForkWhileAnotherThreadRuns) {
     while (!stop) pool_works(*pool);
   });
   int good = 0;
-  for (int i = 0; i < 20; ++i) good += in_child([&] { return pool_works(*pool); });
+  for (int i = 0; i < 20; ++i) good += test::in_child([&] { return pool_works(*pool); });
   stop = true;
   busy.join();
   EXPECT_EQ(good, 20);
@@ -129,7 +112,7 @@ TEST(PoolFork, SeveralThreadsOfTheChildMayRunFirst) {
   QUERN_SKIP_UNDER_TSAN();
   const auto pool = make_pool(2);
   ASSERT_TRUE(pool_works(*pool));
-  EXPECT_TRUE(in_child([&] {
+  EXPECT_TRUE(test::in_child([&] {
     std::atomic<int> good{0};
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) threads.emplace_back([&] { good += pool_works(*pool); });
