@@ -38,8 +38,8 @@ struct GemmFacts {
   bool wide = false;     ///< K is cut at multiples of kWideK whatever else holds
 };
 
-/// Numeric contract (ops/README.md): longer s8 x s8 sums are cut at fixed multiples of this and added in 64
-/// bits.
+/// Longer s8 x s8 sums are cut at fixed multiples of this and added in 64 bits (numeric contract,
+/// ops/README.md).
 constexpr int64_t kWideK = 65536;
 
 /// The compiled-in answer for M rows.
