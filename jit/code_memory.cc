@@ -8,6 +8,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -80,6 +83,26 @@ class SystemMemory final : public MemoryApi {
   }
 
   int close_fd(int fd) const noexcept override { return error_of(::close(fd) != 0); }
+
+  bool may_execute(const void* base) const noexcept override {
+    std::FILE* maps = std::fopen("/proc/self/maps", "re");
+    if (maps == nullptr) return true;
+    const auto address = reinterpret_cast<uintptr_t>(base);
+    char* line = nullptr;
+    size_t capacity = 0;
+    bool executable = true;
+    while (::getline(&line, &capacity, maps) > 0) {
+      uintptr_t begin = 0, end = 0;
+      char rights[5] = "";
+      if (std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s", &begin, &end, rights) != 3) continue;
+      if (address < begin || address >= end) continue;
+      executable = rights[2] == 'x';
+      break;
+    }
+    std::free(line);
+    std::fclose(maps);
+    return executable;
+  }
 };
 
 /// A refusal by policy, which another way of mapping may get around; anything else is final.
@@ -93,6 +116,9 @@ bool is_shortage(int error) {
   return error == ENOMEM || error == EAGAIN || error == ENFILE || error == EMFILE ||
          error == ENOSPC;
 }
+
+/// In place of an errno: the call reports success and the page is not executable all the same.
+constexpr int kWithheld = -1;
 
 Status shortage(int error) {
   return Status(StatusCode::kOutOfMemory, "no memory for generated code (errno {0})", error);
@@ -184,9 +210,10 @@ CodeBlock::~CodeBlock() {
 struct CodeMemory::State {
   explicit State(const MemoryApi& memory) : api(memory) {}
   const MemoryApi& api;
-  /// Set once mprotect was refused and the memfd was not: a policy that logs every refusal
-  /// (SELinux) need not be asked again for each kernel.
-  std::atomic<bool> prefer_memfd{false};
+  /// Why mprotect is not asked any more, an errno or kWithheld; 0 while it is. Set once it was
+  /// refused and the memfd was not: a policy that logs every refusal (SELinux) need not be asked
+  /// again for each kernel.
+  std::atomic<int> anonymous_error{0};
   /// What the probe found, null before. No lock: a forked child could find it locked for ever. Two
   /// first callers both probe, and the one that is later takes the other's word.
   std::atomic<const Status*> probed{nullptr};
@@ -200,8 +227,8 @@ Result<BlockPtr> CodeMemory::place(const uint8_t* bytes, size_t n) const {
   const MemoryApi& api = state_->api;
   const size_t page = api.page_bytes();
   const Image image{bytes, n, (n + page - 1) / page * page};
-  Attempt anonymous{nullptr, EACCES};
-  if (!state_->prefer_memfd.load(std::memory_order_relaxed)) {
+  Attempt anonymous{nullptr, state_->anonymous_error.load(std::memory_order_relaxed)};
+  if (anonymous.error == 0) {
     anonymous = place_anonymous(api, image);
     if (anonymous.block) return std::move(anonymous.block);
     if (is_shortage(anonymous.error)) return shortage(anonymous.error);
@@ -213,10 +240,17 @@ Result<BlockPtr> CodeMemory::place(const uint8_t* bytes, size_t n) const {
   }
   Attempt memfd = place_memfd(api, image);
   if (memfd.block) {
-    state_->prefer_memfd.store(true, std::memory_order_relaxed);
+    state_->anonymous_error.store(anonymous.error, std::memory_order_relaxed);
     return std::move(memfd.block);
   }
   if (is_shortage(memfd.error)) return shortage(memfd.error);
+  if (anonymous.error == kWithheld) {
+    return Status(
+        StatusCode::kJitUnavailable,
+        "executable memory is withheld: mprotect(PROT_EXEC) reports success, but "
+        "/proc/self/maps shows pages that cannot be executed; memfd failed with errno {0}",
+        memfd.error);
+  }
   return Status(StatusCode::kJitUnavailable,
                 "executable memory is denied: mprotect(PROT_EXEC) with errno {0}, memfd with errno "
                 "{1}. A policy forbids it: SELinux (execmem, boolean deny_execmem), seccomp, "
@@ -224,19 +258,38 @@ Result<BlockPtr> CodeMemory::place(const uint8_t* bytes, size_t n) const {
                 anonymous.error, memfd.error);
 }
 
-// What the probe can find is a refusal that reports itself. A system that pretends to grant
-// execution and then withholds it ends the process here, at the first kernel and in a function of
-// one instruction: telling that apart would take a signal handler, which is not a library's to set.
+// One way after the other, each held against what the kernel says of the page. Several threads may
+// be here at once: what one finds out about mprotect, the others take as known.
+Status CodeMemory::try_ways() const {
+  State& state = *state_;
+  for (;;) {
+    const bool memfd_only = state.anonymous_error.load(std::memory_order_relaxed) != 0;
+    const Result<BlockPtr> block = place(&kRet, 1);
+    if (!block.ok()) return block.status();
+    const void* entry = (*block)->entry();
+    if (state.api.may_execute(entry)) {
+      reinterpret_cast<void (*)()>(reinterpret_cast<uintptr_t>(entry))();
+      return Status();
+    }
+    if (memfd_only) break;
+    int unknown = 0;
+    state.anonymous_error.compare_exchange_strong(unknown, kWithheld, std::memory_order_relaxed);
+  }
+  return Status(StatusCode::kJitUnavailable,
+                "executable memory is withheld: mmap of a memfd reports success, but "
+                "/proc/self/maps shows pages that cannot be executed");
+}
+
+// What can be found is a refusal that the kernel knows of. Where it records an executable page and
+// something below it withholds the right, the process ends in the function of one instruction:
+// telling that apart would take a signal handler, which is not a library's to set.
 Status CodeMemory::probe() const {
   State& state = *state_;
   const Status* known = state.probed.load(std::memory_order_acquire);
   if (known != nullptr) return *known;
-  const Result<BlockPtr> block = place(&kRet, 1);
-  if (!block.ok() && block.status().code() == StatusCode::kOutOfMemory) return block.status();
-  if (block.ok()) {
-    reinterpret_cast<void (*)()>(reinterpret_cast<uintptr_t>((*block)->entry()))();
-  }
-  auto found = std::make_unique<const Status>(block.status());
+  const Status status = try_ways();
+  if (status.code() == StatusCode::kOutOfMemory) return status;
+  auto found = std::make_unique<const Status>(status);
   if (state.probed.compare_exchange_strong(known, found.get(), std::memory_order_acq_rel)) {
     return *found.release();
   }

@@ -25,6 +25,8 @@ class MemoryApi {
   /// The file's pages, readable and executable, never writable.
   virtual int map_fd_rx(int fd, size_t bytes, void** out) const noexcept = 0;
   virtual int close_fd(int fd) const noexcept = 0;
+  /// Whether the kernel has the page down as executable; true as well where it does not tell.
+  virtual bool may_execute(const void* base) const noexcept = 0;
 };
 
 /// Linux. Stateless.
@@ -59,7 +61,8 @@ constexpr size_t kMaxCodeBytes = size_t{16} << 20;
 ///   1. anonymous pages are written, then made read+execute with mprotect;
 ///   2. where a policy refuses that (EACCES, EPERM), the bytes are written into a memfd through its
 ///      descriptor and the file is mapped read+execute: no writable mapping ever exists.
-/// Copies share their state. Thread-safe.
+/// What the calls report is checked once against the kernel's own record of the page: a system that
+/// reports success and withholds the right is a refusal too. Copies share their state. Thread-safe.
 class CodeMemory {
  public:
   CodeMemory();  ///< on system_memory()
@@ -74,6 +77,7 @@ class CodeMemory {
  private:
   struct State;
   Status probe() const;
+  Status try_ways() const;
   Result<std::shared_ptr<const CodeBlock>> place(const uint8_t* bytes, size_t n) const;
   std::shared_ptr<State> state_;
 };

@@ -29,6 +29,7 @@ class NoMemory final : public jit::MemoryApi {
   int write_fd(int, const uint8_t*, size_t) const noexcept override { return EPERM; }
   int map_fd_rx(int, size_t, void**) const noexcept override { return EPERM; }
   int close_fd(int) const noexcept override { return EPERM; }
+  bool may_execute(const void*) const noexcept override { return false; }
 };
 // None of these is a static of a function, whose guard a forked child could find taken for ever.
 constinit const NoMemory kNoMemoryApi;

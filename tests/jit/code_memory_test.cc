@@ -265,6 +265,47 @@ TEST(CodeMemoryTest, OtherErrnosAreNamed) {
   EXPECT_EQ(api.live_mappings, 0);
 }
 
+// Some hardened systems report success and withhold the right (reliability.md, J2).
+TEST(CodeMemoryTest, SuccessWithoutExecutionGoesToMemfd) {
+  FakeMemory api;
+  api.protect_error = FakeMemory::kPretend;
+  const CodeMemory memory(api);
+  for (uint32_t value : {1u, 2u, 3u}) {
+    const Result<Block> block = publish(memory, return_constant(value));
+    ASSERT_TRUE(block.ok()) << block.status().message();
+    EXPECT_EQ(call(**block), value);
+    EXPECT_EQ(rights_at((*block)->entry()), "r-xp");
+  }
+  EXPECT_EQ(api.protect_calls, 1) << "the way that lies is not tried again";
+  EXPECT_EQ(api.may_execute_calls, 2) << "once for each way, not for each kernel";
+}
+
+TEST(CodeMemoryTest, SuccessWithoutExecutionBothWaysIsAStatus) {
+  FakeMemory api;
+  api.protect_error = FakeMemory::kPretend;
+  api.map_fd_error = FakeMemory::kPretend;
+  const CodeMemory memory(api);
+  for (int i = 0; i < 2; ++i) {
+    const Status status = publish(memory, return_constant(1)).status();
+    EXPECT_EQ(status.code(), StatusCode::kJitUnavailable);
+    EXPECT_NE(status.message().find("withheld"), std::string::npos) << status.message();
+  }
+  EXPECT_EQ(api.memfd_calls, 1);
+  EXPECT_EQ(api.live_mappings, 0);
+}
+
+TEST(CodeMemoryTest, SuccessWithoutExecutionAndNoMemfdIsAStatusThatNamesBoth) {
+  FakeMemory api;
+  api.protect_error = FakeMemory::kPretend;
+  api.memfd_error = EPERM;
+  const CodeMemory memory(api);
+  const Status status = publish(memory, return_constant(1)).status();
+  EXPECT_EQ(status.code(), StatusCode::kJitUnavailable);
+  EXPECT_EQ(status.value(0), EPERM);
+  EXPECT_NE(status.message().find("mprotect(PROT_EXEC) reports success"), std::string::npos)
+      << status.message();
+}
+
 // A policy may tighten between the probe and a later kernel.
 TEST(CodeMemoryTest, RefusalAfterTheProbeAlsoGoesToMemfd) {
   FakeMemory api;

@@ -19,6 +19,7 @@ class FakeMemory final : public MemoryApi {
   }
   int protect_rx(void* base, size_t bytes) const noexcept override {
     ++protect_calls;
+    if (protect_error == kPretend) return 0;
     return protect_error != 0 ? protect_error : system_memory().protect_rx(base, bytes);
   }
   int unmap(void* base, size_t bytes) const noexcept override {
@@ -38,6 +39,7 @@ class FakeMemory final : public MemoryApi {
     return write_error != 0 ? write_error : system_memory().write_fd(fd, data, bytes);
   }
   int map_fd_rx(int fd, size_t bytes, void** out) const noexcept override {
+    if (map_fd_error == kPretend) return mapped(system_memory().map_rw(bytes, out));
     if (map_fd_error != 0) return map_fd_error;
     return mapped(system_memory().map_fd_rx(fd, bytes, out));
   }
@@ -45,12 +47,20 @@ class FakeMemory final : public MemoryApi {
     --open_files;
     return system_memory().close_fd(fd);
   }
+  bool may_execute(const void* base) const noexcept override {
+    ++may_execute_calls;
+    return system_memory().may_execute(base);
+  }
+
+  /// As an error: success is reported, and the page cannot be executed.
+  static constexpr int kPretend = -1;
 
   int map_rw_error = 0, protect_error = 0, memfd_error = 0, write_error = 0, map_fd_error = 0;
   unsigned memfd_refused_flags = ~0u;  ///< only this set of flags is refused
   int memfd_refused_error = 0;
   mutable std::atomic<int> live_mappings{0}, open_files{0};
   mutable std::atomic<int> map_rw_calls{0}, protect_calls{0}, memfd_calls{0};
+  mutable std::atomic<int> may_execute_calls{0};
   mutable std::atomic<unsigned> last_memfd_flags{0};
 
  private:

@@ -2,6 +2,7 @@
 #include <cerrno>
 
 #include "ops/context_impl.h"
+#include "quern/quantize_rows.h"
 #include "tests/jit/fake_memory.h"
 #include "tests/ops/gemm_fixture.h"
 #include "tests/ops/mock_machine.h"
@@ -58,6 +59,47 @@ TEST_P(GemmRefusalTest, ExecutableMemoryDenied) {
                    "memory");
     EXPECT_EQ(memory.live_mappings, 0) << error;
     EXPECT_EQ(memory.open_files, 0) << error;
+  }
+}
+
+// Some hardened systems report success and withhold the right to execute.
+TEST_P(GemmRefusalTest, ExecutableMemoryWithheld) {
+  const jit::FakeCpu cpu = avx512_machine();
+  jit::FakeMemory memory;
+  memory.protect_error = jit::FakeMemory::kPretend;
+  memory.map_fd_error = jit::FakeMemory::kPretend;
+  expect_refused(make_context({}, cpu, memory), StatusCode::kJitUnavailable, "withheld");
+  EXPECT_EQ(memory.live_mappings, 0);
+  EXPECT_EQ(memory.open_files, 0);
+}
+
+// The five modes of reliability.md, J2, for the op that is no GEMM.
+TEST(QuantizeRowsRefusal, NamesTheCause) {
+  const struct {
+    int error;
+    bool jit;
+    StatusCode code;
+    const char* cause;
+  } modes[] = {{EACCES, true, StatusCode::kJitUnavailable, "denied"},
+               {EPERM, true, StatusCode::kJitUnavailable, "denied"},
+               {ENOMEM, true, StatusCode::kOutOfMemory, "no memory for generated code"},
+               {jit::FakeMemory::kPretend, true, StatusCode::kJitUnavailable, "withheld"},
+               {0, false, StatusCode::kJitUnavailable, "JIT is switched off"}};
+  const jit::FakeCpu cpu = avx512_machine();
+  for (const auto& mode : modes) {
+    jit::FakeMemory memory;
+    memory.protect_error = mode.error;
+    memory.map_fd_error = mode.error;
+    ContextOptions options;
+    options.jit = mode.jit;
+    const auto ctx = make_context(options, cpu, memory);
+    ASSERT_TRUE(ctx.ok());
+    const auto op = QuantizeRows::create(*ctx, {.k = 64});
+    ASSERT_FALSE(op.ok()) << mode.cause;
+    EXPECT_EQ(op.status().code(), mode.code) << op.status().message();
+    EXPECT_NE(op.status().message().find(mode.cause), std::string::npos) << op.status().message();
+    EXPECT_EQ(memory.live_mappings, 0);
+    EXPECT_EQ(memory.open_files, 0);
   }
 }
 
