@@ -5,23 +5,19 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <stdexcept>
-#include <utility>
+#include <sstream>
+
+#include "jit/code_listing.h"
+#include "jit/output_file.h"
 
 namespace quern::jit {
 namespace {
 
+constexpr char kWhat[] = "jit dump";
 constexpr size_t kLongestName = 200;  // NAME_MAX is 255; extension and temporary suffix fit besides
 constexpr size_t kKeptOfLongName = 180;
-
-std::string hex(uint64_t value, int digits = 1) {
-  char buffer[24];
-  std::snprintf(buffer, sizeof buffer, "%0*llx", digits, static_cast<unsigned long long>(value));
-  return buffer;
-}
 
 /// FNV-1a: file names must be the same in every process, which std::hash does not promise.
 uint64_t hash_of(const std::string& text) {
@@ -53,36 +49,39 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-[[noreturn]] void fail(const char* doing, const std::string& path, int error) {
-  throw std::runtime_error(std::string("jit dump: cannot ") + doing + " " + path + ": " +
-                           std::strerror(error));
-}
-
-bool write_all(int fd, const void* data, size_t bytes) {
-  const char* p = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t n = ::write(fd, p, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    p += n;
-    bytes -= static_cast<size_t>(n);
-  }
-  return true;
-}
-
 /// Another thread or process may write the same kernel into the same directory: the temporary file
 /// is this call's own, and the last rename wins with equal contents.
 void write_file(const std::string& path, const void* data, size_t bytes) {
   std::string temporary = path + ".XXXXXX";
   const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) fail("create a file beside", path, errno);
+  if (fd < 0) fail(kWhat, "create a file beside", path, errno);
   int error = write_all(fd, data, bytes) ? 0 : errno;
   if (::close(fd) != 0 && error == 0) error = errno;
   if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) {
     (void)::unlink(temporary.c_str());
-    fail("write", path, error);
+    fail(kWhat, "write", path, error);
   }
+}
+
+/// Comment lines: name, size, and which register held what, wrapped.
+std::string listing_head(const GeneratedCode& code) {
+  constexpr size_t kColumns = 100;
+  std::string out = "; " + code.name + "\n; " + std::to_string(code.bytes.size()) +
+                    " bytes, offsets from the entry\n;\n; registers, each with its last holder:\n";
+  std::istringstream kinds(code.register_map);
+  for (std::string kind; std::getline(kinds, kind);) {
+    std::istringstream words(kind);
+    std::string line = "; ";
+    for (std::string word; words >> word; line += ' ' + word) {
+      if (line.size() + 1 + word.size() > kColumns) {
+        out += line + '\n';
+        line = ";    ";
+      }
+    }
+    out += line + '\n';
+  }
+  return out;
 }
 
 }  // namespace
@@ -125,11 +124,22 @@ std::string dump_json(const GeneratedCode& code, const Kernel& kernel) {
   return json + ",\n  \"disassemble\": " + quoted(command) + "\n}\n";
 }
 
-void CodeDump::published(const GeneratedCode& code, const Kernel& kernel) {
+std::string dump_asm(const GeneratedCode& code, const Kernel& kernel) {
+  const std::string head = listing_head(code);
+  const std::string listing = code_listing(code);
+  if (!listing.empty()) return head + listing;
+  return head + "; No listing: no Zydis library. Run this in the directory of the .bin:\n;   " +
+         objdump_command(dump_file_name(code.name), kernel.entry) + "\n";
+}
+
+KernelRecord CodeDump::published(const GeneratedCode& code, const Kernel& kernel) {
   const std::string stem = directory_ + "/" + dump_file_name(code.name);
   const std::string json = dump_json(code, kernel);
+  const std::string listing = dump_asm(code, kernel);
   write_file(stem + ".bin", code.bytes.data(), code.bytes.size());
   write_file(stem + ".json", json.data(), json.size());
+  write_file(stem + ".asm", listing.data(), listing.size());
+  return nullptr;
 }
 
 }  // namespace quern::jit

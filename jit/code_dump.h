@@ -19,12 +19,16 @@ std::string objdump_command(const std::string& file_name, const void* entry);
 /// Contents of the .json: name, bytes, entry, register_map, sections, disassemble.
 std::string dump_json(const GeneratedCode& code, const Kernel& kernel);
 
-/// Writes <name>.bin (the code) and <name>.json into an existing directory. Each file appears whole
-/// under its name or not at all. Throws std::runtime_error with path and cause.
+/// Contents of the .asm: the register map and the annotated instructions, or, where there is no
+/// disassembler, the objdump command in their place.
+std::string dump_asm(const GeneratedCode& code, const Kernel& kernel);
+
+/// Writes <name>.bin (the code), <name>.json and <name>.asm into an existing directory. Each file
+/// appears whole under its name or not at all. Throws std::runtime_error with path and cause.
 class CodeDump final : public CodeListener {
  public:
   explicit CodeDump(std::string directory) : directory_(std::move(directory)) {}
-  void published(const GeneratedCode& code, const Kernel& kernel) override;
+  KernelRecord published(const GeneratedCode& code, const Kernel& kernel) override;
 
  private:
   std::string directory_;

@@ -11,18 +11,21 @@
 namespace quern::jit {
 
 /// Is told of every kernel once, after its code can be executed and before the first caller gets
-/// it. The place for whatever makes generated code visible to people: dumps now, perf map, jitdump
-/// and the GDB interface as further listeners. `published` is called from several threads at once.
+/// it. The place for whatever makes generated code visible to people: dumps, perf map, jitdump, the
+/// GDB interface. `published` is called from several threads at once. What it returns lives as long
+/// as the kernel's code and may be null.
 class CodeListener {
  public:
   virtual ~CodeListener() = default;
-  virtual void published(const GeneratedCode& code, const Kernel& kernel) = 0;
+  virtual KernelRecord published(const GeneratedCode& code, const Kernel& kernel) = 0;
 };
 
 struct CodeRegistryOptions {
-  std::string dump_dir;  ///< existing directory for <name>.bin and <name>.json; empty: no dumps
-  /// Gets one line for the first listener or dump that fails; later failures are silent. May be
-  /// empty.
+  std::string dump_dir;     ///< existing directory for the files of CodeDump; empty: no dumps
+  bool perf_map = false;    ///< see PerfMap
+  std::string jitdump_dir;  ///< existing directory for jit-PID.dump (see JitDump); empty: none
+  bool gdb = false;         ///< see GdbListener
+  /// Gets one line for the first failure of each listener; later ones are silent. May be empty.
   std::function<void(const std::string& line)> on_error;
 };
 
@@ -36,14 +39,19 @@ class CodeRegistry {
   /// Before the registry is in use; not synchronised with published().
   void add(std::shared_ptr<CodeListener> listener);
 
-  void published(const GeneratedCode& code, const Kernel& kernel) noexcept;
+  /// The records to keep with the kernel; null ones are left out.
+  std::vector<KernelRecord> published(const GeneratedCode& code, const Kernel& kernel) noexcept;
 
  private:
-  void report_once(const char* what) noexcept;
+  struct Entry {
+    explicit Entry(std::shared_ptr<CodeListener> l) : listener(std::move(l)) {}
+    std::shared_ptr<CodeListener> listener;
+    std::atomic<bool> reported{false};
+  };
+  void report_once(Entry& entry, const char* what) noexcept;
 
-  std::vector<std::shared_ptr<CodeListener>> listeners_;
+  std::vector<std::unique_ptr<Entry>> entries_;
   std::function<void(const std::string&)> on_error_;
-  std::atomic<bool> reported_{false};
 };
 
 }  // namespace quern::jit

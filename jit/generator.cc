@@ -35,7 +35,7 @@ Generator::Generator(std::string name, int callee_saved, bool poison, size_t max
 Generator::Generator(std::string name, int callee_saved, bool poison, Buffer buffer,
                      size_t max_bytes)
     : Xbyak::CodeGenerator(max_bytes, buffer.get()),
-      gp("r", gp_order(callee_saved)),
+      gp("gp", gp_order(callee_saved)),
       vec("zmm", count_up(0, 31)),
       mask("k", count_up(1, 7)),
       name_(std::move(name)),
@@ -59,14 +59,19 @@ Result<GeneratedCode> Generator::generate() {
   GeneratedCode code;
   code.name = name_;
   code.bytes.assign(getCode(), getCode() + getSize());
-  code.register_map = gp.map() + ' ' + vec.map() + ' ' + mask.map();
+  code.register_map = gp.map() + '\n' + vec.map() + '\n' + mask.map();
   code.sections = std::move(sections_);
+  code.frame = std::move(frame_);
   return code;
 }
 
 void Generator::emit_prologue() {
   section("prologue");
-  for (int i = 0; i < callee_saved_; ++i) push(Xbyak::Reg64(kCalleeSaved[i]));
+  for (int i = 0; i < callee_saved_; ++i) {
+    push(Xbyak::Reg64(kCalleeSaved[i]));
+    frame_.saved.push_back(kCalleeSaved[i]);
+    note_frame(i + 1);
+  }
   if (!poison_) return;
   const Xbyak::Reg64 tmp = rax;
   mov(tmp, 0xffc0a5a5ffc0a5a5ull);
@@ -78,8 +83,16 @@ void Generator::emit_prologue() {
 void Generator::emit_return() {
   section("return");
   vzeroupper();
-  for (int i = callee_saved_ - 1; i >= 0; --i) pop(Xbyak::Reg64(kCalleeSaved[i]));
+  for (int i = callee_saved_ - 1; i >= 0; --i) {
+    pop(Xbyak::Reg64(kCalleeSaved[i]));
+    note_frame(i);
+  }
   ret();
+  note_frame(callee_saved_);
+}
+
+void Generator::note_frame(int pushed) {
+  frame_.changes.push_back({getSize(), pushed});
 }
 
 void Generator::emit_low_bits(const Xbyak::Reg64& dst, const Xbyak::Reg64& count) {

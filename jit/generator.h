@@ -37,7 +37,7 @@ class Generator : protected Xbyak::CodeGenerator {
   /// mask register with a pattern that is NaN as f32 and garbage as an integer, so that a read of a
   /// register nobody wrote shows in every result.
   void emit_prologue();
-  void emit_return();
+  void emit_return();  ///< code that follows it belongs to the body again
 
   /// Runs `body` count times; count > 0 at run time and is destroyed.
   template <typename Body>
@@ -53,7 +53,7 @@ class Generator : protected Xbyak::CodeGenerator {
   /// dst = bits 0..n-1 set, n = count in [0, 64] at run time.
   void emit_low_bits(const Xbyak::Reg64& dst, const Xbyak::Reg64& count);
 
-  /// Names the code from here to the next call, for dumps.
+  /// Names the code from here to the next call, for dumps. Data goes below kConstantsSection.
   void section(const char* name);
 
   const Xbyak::Reg64& args() const { return args_; }
@@ -73,11 +73,15 @@ class Generator : protected Xbyak::CodeGenerator {
 
   Generator(std::string name, int callee_saved, bool poison, Buffer buffer, size_t max_bytes);
 
+  /// From here on, `pushed` saved registers are on the stack.
+  void note_frame(int pushed);
+
   std::string name_;
   int callee_saved_;
   bool poison_;
   Buffer buffer_;
   std::vector<CodeSection> sections_;
+  CodeFrame frame_;
   Xbyak::Reg64 args_;
 };
 

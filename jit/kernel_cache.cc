@@ -127,7 +127,7 @@ Result<KernelHandle> KernelCache::Impl::generate(const std::string& name, const 
   generate_ns += kernel->generate_ns;
   code_bytes += kernel->code_bytes;
   ++kernels;
-  if (registry != nullptr) registry->published(*code, *kernel);
+  if (registry != nullptr) kernel->records = registry->published(*code, *kernel);
   return KernelHandle(std::move(kernel));
 }
 

@@ -28,15 +28,15 @@ class RegPool {
 
   Reg take_index(int index, const std::string& name) {
     if (!owner_[index].empty()) {
-      throw std::logic_error(kind_ + std::to_string(index) + " wanted for '" + name +
-                             "' but held by '" + owner_[index] + "'");
+      throw std::logic_error(register_name(index) + " wanted for '" + name + "' but held by '" +
+                             owner_[index] + "'");
     }
     return mark(index, name);
   }
 
   void give_back(const Reg& reg) {
     if (owner_[reg.getIdx()].empty()) {
-      throw std::logic_error(kind_ + std::to_string(reg.getIdx()) + " given back twice");
+      throw std::logic_error(register_name(reg.getIdx()) + " given back twice");
     }
     owner_[reg.getIdx()].clear();
   }
@@ -47,12 +47,15 @@ class RegPool {
     for (int i = 0; i < kCount; ++i) {
       if (last_[i].empty()) continue;
       if (!text.empty()) text += ' ';
-      text += kind_ + std::to_string(i) + '=' + last_[i];
+      text += register_name(i) + '=' + last_[i];
     }
     return text;
   }
 
  private:
+  /// As a disassembler writes it: "rdi", "zmm0", "k1".
+  static std::string register_name(int index) { return Reg(index).toString(); }
+
   Reg mark(int index, const std::string& name) {
     owner_[index] = name;
     last_[index] = name;

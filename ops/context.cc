@@ -41,7 +41,7 @@ const ContextOptions kDefaultOptions;
 class CreateLines final : public jit::CodeListener {
  public:
   explicit CreateLines(Verbose* verbose) : verbose_(*verbose) {}
-  void published(const jit::GeneratedCode&, const jit::Kernel& kernel) override {
+  jit::KernelRecord published(const jit::GeneratedCode&, const jit::Kernel& kernel) override {
     VerboseLine line;
     line.event = kVerboseCreate;
     line.kernel = kernel.name;
@@ -49,6 +49,7 @@ class CreateLines final : public jit::CodeListener {
     const std::string detail = "code_bytes:" + std::to_string(kernel.code_bytes);
     line.detail = detail;
     verbose_.write(line);
+    return nullptr;
   }
 
  private:
@@ -63,13 +64,23 @@ std::string about(const ContextOptions& options, const IsaReport& report, int th
   s += "/verbose:" + std::to_string(options.verbose);
   s += "/tuning:" + std::string(options.tuning == nullptr ? "defaults" : options.tuning->name());
   s += "/thr:" + std::to_string(threads);
+  s += "/jit_profile:" + std::to_string(options.jit_profile);
   s += "/dump:" + (options.jit_dump_dir.empty() ? std::string("off") : options.jit_dump_dir);
   return s;
 }
 
+std::string jitdump_dir(const ContextOptions& options) {
+  return options.jit_dump_dir.empty() ? "." : options.jit_dump_dir;
+}
+
 jit::CodeRegistryOptions registry_options(const ContextOptions& options, Verbose* verbose) {
   jit::CodeRegistryOptions out;
-  if (options.jit) out.dump_dir = options.jit_dump_dir;
+  if (options.jit) {
+    out.dump_dir = options.jit_dump_dir;
+    out.perf_map = (options.jit_profile & kJitProfilePerf) != 0;
+    if ((options.jit_profile & kJitProfileJitdump) != 0) out.jitdump_dir = jitdump_dir(options);
+    out.gdb = (options.jit_profile & kJitProfileGdb) != 0;
+  }
   out.on_error = [verbose](const std::string& line) { verbose->write_always("jit_dump", line); };
   return out;
 }
@@ -92,6 +103,16 @@ Status validate(const ContextOptions& o) {
   if (!o.jit_dump_dir.empty() && !is_writable_directory(o.jit_dump_dir)) {
     return Status(StatusCode::kInvalidArgument,
                   "options.jit_dump_dir must be an existing directory that can be written to");
+  }
+  if ((o.jit_profile & ~static_cast<uint32_t>(kJitProfileAll)) != 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  "options.jit_profile ({0}) has bits outside of kJitProfileAll ({1})",
+                  o.jit_profile, kJitProfileAll);
+  }
+  if ((o.jit_profile & kJitProfileJitdump) != 0 && !is_writable_directory(jitdump_dir(o))) {
+    return Status(StatusCode::kInvalidArgument,
+                  "options.jit_profile asks for a jitdump, which without jit_dump_dir goes to the "
+                  "working directory, and that cannot be written to");
   }
   return Status();
 }

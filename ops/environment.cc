@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <span>
 #include <string_view>
 
 namespace quern::inline v0 {
@@ -35,43 +37,51 @@ Status parse_jit(std::string_view text, bool* out) noexcept {
   return Status();
 }
 
-bool verbose_bits(std::string_view word, uint32_t* out) noexcept {
-  constexpr struct {
-    std::string_view word;
-    uint32_t bits;
-  } kWords[] = {{"error", kVerboseError},
-                {"dispatch", kVerboseDispatch},
-                {"create", kVerboseCreate},
-                {"exec", kVerboseExec},
-                {"all", kVerboseAll}};
-  for (const auto& entry : kWords) {
-    if (word == entry.word) {
-      *out |= entry.bits;
-      return true;
-    }
-  }
-  return false;
-}
+struct Word {
+  std::string_view word;
+  uint32_t bits;
+};
+constexpr Word kVerboseWords[] = {{"error", kVerboseError},
+                                  {"dispatch", kVerboseDispatch},
+                                  {"create", kVerboseCreate},
+                                  {"exec", kVerboseExec},
+                                  {"all", kVerboseAll}};
+constexpr Word kProfileWords[] = {{"perf", kJitProfilePerf},
+                                  {"jitdump", kJitProfileJitdump},
+                                  {"gdb", kJitProfileGdb},
+                                  {"all", kJitProfileAll}};
 
-Status parse_verbose(std::string_view text, uint32_t* out) noexcept {
-  if (text == "off") {
-    *out = kVerboseNone;
-    return Status();
-  }
+/// "off", or words of the table joined by commas. `rule` is the error, with {0} for the byte at
+/// which the text breaks it.
+Status parse_words(std::string_view text, std::span<const Word> words, const char* rule,
+                   uint32_t* out) noexcept {
   uint32_t bits = 0;
-  for (size_t at = 0;;) {
+  for (size_t at = 0; text != "off";) {
     const size_t comma = text.find(',', at);
-    if (!verbose_bits(text.substr(at, comma - at), &bits)) {
-      return invalid(
-          "environment: QUERN_VERBOSE must be off, or error, dispatch, create, exec, all "
-          "joined by commas; not so at byte {0}",
-          static_cast<int64_t>(at));
-    }
+    const std::string_view word = text.substr(at, comma - at);
+    const auto known =
+        std::find_if(words.begin(), words.end(), [&](const Word& w) { return w.word == word; });
+    if (known == words.end()) return invalid(rule, static_cast<int64_t>(at));
+    bits |= known->bits;
     if (comma == std::string_view::npos) break;
     at = comma + 1;
   }
   *out = bits;
   return Status();
+}
+
+Status parse_verbose(std::string_view text, uint32_t* out) noexcept {
+  return parse_words(text, kVerboseWords,
+                     "environment: QUERN_VERBOSE must be off, or error, dispatch, create, exec, "
+                     "all joined by commas; not so at byte {0}",
+                     out);
+}
+
+Status parse_profile(std::string_view text, uint32_t* out) noexcept {
+  return parse_words(text, kProfileWords,
+                     "environment: QUERN_JIT_PROFILE must be off, or perf, jitdump, gdb, all "
+                     "joined by commas; not so at byte {0}",
+                     out);
 }
 
 Status parse_dump_dir(const char* text, std::string* out) {
@@ -102,6 +112,10 @@ Status apply_environment(ContextOptions* options) {
   if (!status.ok()) return status;
   if (const char* v = variable("QUERN_JIT_DUMP")) {
     status = parse_dump_dir(v, &options->jit_dump_dir);
+  }
+  if (!status.ok()) return status;
+  if (const char* v = variable("QUERN_JIT_PROFILE")) {
+    status = parse_profile(v, &options->jit_profile);
   }
   return status;
 }

@@ -44,7 +44,8 @@ class CodeDumpTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
   CodeRegistryOptions options() {
-    return {directory_.string(), [this](const std::string& line) { errors_.push_back(line); }};
+    return {.dump_dir = directory_.string(),
+            .on_error = [this](const std::string& line) { errors_.push_back(line); }};
   }
 
   fs::path directory_;
@@ -68,7 +69,7 @@ TEST_F(CodeDumpTest, BinAndJsonOfAPublishedKernel) {
   const auto kernel = cache.get(kName, [] { return Result<GeneratedCode>(sample()); });
   ASSERT_TRUE(kernel.ok());
   const std::string name = kName;
-  EXPECT_EQ(files(), (std::set<std::string>{name + ".bin", name + ".json"}));
+  EXPECT_EQ(files(), (std::set<std::string>{name + ".asm", name + ".bin", name + ".json"}));
   const std::string expected("\xb8\x44\x33\x22\x11\xc3", 6);
   EXPECT_EQ(read(name + ".bin"), expected);
 
@@ -166,7 +167,7 @@ TEST_F(CodeDumpTest, ReplacesAnOlderDump) {
   GeneratedCode changed = sample();
   changed.bytes = {0xc3};
   dump.published(changed, Kernel());
-  EXPECT_EQ(files().size(), 2u);
+  EXPECT_EQ(files().size(), 3u);
   EXPECT_EQ(read(std::string(kName) + ".bin"), "\xc3");
 }
 
@@ -177,7 +178,7 @@ TEST_F(CodeDumpTest, WithoutADirectoryNothingIsWritten) {
 }
 
 class ThrowingListener final : public CodeListener {
-  void published(const GeneratedCode&, const Kernel&) override { throw 7; }
+  KernelRecord published(const GeneratedCode&, const Kernel&) override { throw 7; }
 };
 
 TEST_F(CodeDumpTest, AThrowingListenerDoesNotKeepTheOthersFromHearing) {
@@ -191,7 +192,7 @@ TEST_F(CodeDumpTest, AThrowingListenerDoesNotKeepTheOthersFromHearing) {
   registry.add(std::make_shared<CodeDump>(directory_.string()));
   registry.published(sample(), Kernel());
   EXPECT_EQ(errors_.size(), 1u);
-  EXPECT_EQ(files().size(), 2u);
+  EXPECT_EQ(files().size(), 3u);
 }
 
 TEST_F(CodeDumpTest, ManyThreadsIntoOneDirectory) {
@@ -204,7 +205,7 @@ TEST_F(CodeDumpTest, ManyThreadsIntoOneDirectory) {
   }
   for (std::thread& t : threads) t.join();
   EXPECT_TRUE(errors_.empty());
-  EXPECT_EQ(files().size(), 40u);
+  EXPECT_EQ(files().size(), 60u);
   EXPECT_EQ(read("k7.bin").size(), 6u);
 }
 

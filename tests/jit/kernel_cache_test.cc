@@ -262,11 +262,12 @@ TEST(KernelCacheTest, KernelsOutliveTheCacheWhileHeld) {
 
 class RecordingListener final : public CodeListener {
  public:
-  void published(const GeneratedCode& code, const Kernel& kernel) override {
+  KernelRecord published(const GeneratedCode& code, const Kernel& kernel) override {
     EXPECT_EQ(code.name, kernel.name);
     EXPECT_EQ(code.bytes.size(), kernel.code_bytes);
     EXPECT_NE(kernel.entry, nullptr);
     ++calls;
+    return nullptr;
   }
   std::atomic<int> calls{0};
 };

@@ -36,7 +36,7 @@ TEST(RegPool, RunningOutNamesTheTakerAndTheHolders) {
 }
 
 TEST(RegPool, GivingBackTwiceIsAnError) {
-  GpPool pool("r", {0, 1});
+  GpPool pool("gp", {0, 1});
   const Xbyak::Reg64 reg = pool.take("count");
   pool.give_back(reg);
   EXPECT_THROW(pool.give_back(reg), std::logic_error);

@@ -346,7 +346,7 @@ TEST(ContextOptions, InfoLineShowsEveryOption) {
   ASSERT_TRUE(ctx->impl().kernel("ret", &return_at_once).ok());
   EXPECT_EQ(lines.at(1),
             "quern_verbose,v1,info,context,-,-,-,-,cpu:Mock AVX-512/machine:avx512/"
-            "max_isa:avx512/jit:1/verbose:5/tuning:my_db/thr:3/dump:off");
+            "max_isa:avx512/jit:1/verbose:5/tuning:my_db/thr:3/jit_profile:0/dump:off");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace quern {
 namespace {
 
 constexpr const char* kVariables[] = {"QUERN_MAX_ISA", "QUERN_JIT", "QUERN_JIT_DUMP",
-                                      "QUERN_VERBOSE"};
+                                      "QUERN_JIT_PROFILE", "QUERN_VERBOSE"};
 
 /// Exactly these variables and no others, until the end of the scope.
 class Environment {
@@ -67,6 +67,7 @@ TEST(Environment, GoesOnTopOfTheBase) {
   const Environment env{{"QUERN_MAX_ISA", "none"},
                         {"QUERN_JIT", "1"},
                         {"QUERN_JIT_DUMP", dir.c_str()},
+                        {"QUERN_JIT_PROFILE", "gdb,perf"},
                         {"QUERN_VERBOSE", "error,create"}};
   ContextOptions base;
   base.max_isa = IsaLevel::kAvx512;
@@ -78,6 +79,7 @@ TEST(Environment, GoesOnTopOfTheBase) {
   EXPECT_EQ(ctx->isa(), IsaLevel::kNone);
   EXPECT_TRUE(ctx->options().jit);
   EXPECT_EQ(ctx->options().jit_dump_dir, dir);
+  EXPECT_EQ(ctx->options().jit_profile, static_cast<uint32_t>(kJitProfilePerf | kJitProfileGdb));
   EXPECT_EQ(ctx->options().verbose, static_cast<uint32_t>(kVerboseError | kVerboseCreate));
 }
 
@@ -120,6 +122,18 @@ TEST(Environment, EveryLegalValue) {
     EXPECT_TRUE(apply_environment(&options).ok());
     EXPECT_EQ(options.verbose, c.flags) << c.value;
   }
+  const struct {
+    const char* value;
+    uint32_t flags;
+  } profile[] = {{"off", 0},         {"perf", 1}, {"jitdump", 2}, {"gdb", 4},
+                 {"jitdump,gdb", 6}, {"all", 7},  {"gdb,gdb", 4}, {"perf,jitdump,gdb", 7}};
+  for (const auto& c : profile) {
+    const Environment env{{"QUERN_JIT_PROFILE", c.value}};
+    ContextOptions options;
+    options.jit_profile = kJitProfileJitdump;
+    EXPECT_TRUE(apply_environment(&options).ok());
+    EXPECT_EQ(options.jit_profile, c.flags) << c.value;
+  }
 }
 
 TEST(Environment, UnknownValuesAreErrorsThatNameTheVariable) {
@@ -136,6 +150,9 @@ TEST(Environment, UnknownValuesAreErrorsThatNameTheVariable) {
        {"", "1", "ALL", "off,error", "error,off", "error,", ",error", "error,,exec", "error exec",
         "error, exec", "exe", "execs"},
        "QUERN_VERBOSE must be off, or error, dispatch, create, exec, all joined by commas"},
+      {"QUERN_JIT_PROFILE",
+       {"", "1", "PERF", "off,perf", "perf,off", "perf,", ",gdb", "perf,,gdb", "perf gdb", "vtune"},
+       "QUERN_JIT_PROFILE must be off, or perf, jitdump, gdb, all joined by commas"},
       {"QUERN_JIT_DUMP",
        {"", "/nonexistent/quern", "/dev/null"},
        "QUERN_JIT_DUMP must be an existing directory that can be written to"},
@@ -161,6 +178,7 @@ TEST(Environment, OnlyFromEnvironmentReadsIt) {
   const Environment env{{"QUERN_MAX_ISA", "nonsense"},
                         {"QUERN_JIT", "nonsense"},
                         {"QUERN_JIT_DUMP", "/nonexistent/quern"},
+                        {"QUERN_JIT_PROFILE", "nonsense"},
                         {"QUERN_VERBOSE", "nonsense"}};
   const Context plain;
   EXPECT_EQ(plain.options().max_isa, IsaLevel::kAmx);
@@ -168,6 +186,7 @@ TEST(Environment, OnlyFromEnvironmentReadsIt) {
   const auto created = Context::create(ContextOptions());
   ASSERT_TRUE(created.ok());
   EXPECT_EQ(created->options().verbose, kVerboseNone);
+  EXPECT_EQ(created->options().jit_profile, kJitProfileNone);
   EXPECT_FALSE(Context::from_environment().ok());
 }
 

@@ -25,6 +25,15 @@ enum VerboseFlags : uint32_t {
   kVerboseAll = 15,
 };
 
+/// Who is told of generated kernels (bits), for profilers and debuggers.
+enum JitProfileFlags : uint32_t {
+  kJitProfileNone = 0,
+  kJitProfilePerf = 1,     ///< /tmp/perf-PID.map: names for `perf report`
+  kJitProfileJitdump = 2,  ///< jit-PID.dump: names, code and sections for `perf inject --jit`
+  kJitProfileGdb = 4,      ///< GDB's JIT interface: names and backtraces in gdb and lldb
+  kJitProfileAll = 7,
+};
+
 /// Gets one complete line without the newline. May be called from any thread that calls into quern,
 /// never from two at once.
 using VerboseSink = void (*)(void* user, const char* line);
@@ -38,7 +47,10 @@ struct ContextOptions {
   VerboseSink sink = nullptr;  ///< null: standard error
   void* sink_user = nullptr;
   const TuningSource* tuning = nullptr;  ///< not owned; null: compiled-in defaults
-  std::string jit_dump_dir;  ///< existing directory for generated code (.bin, .json); empty: none
+  /// Existing directory for generated code (.bin, .json, .asm); empty: none.
+  std::string jit_dump_dir;
+  /// The jitdump goes into jit_dump_dir, or the working directory where that is empty.
+  uint32_t jit_profile = kJitProfileNone;
 };
 
 /// Counters since the context was made.
@@ -60,9 +72,10 @@ class QUERN_API Context {
   explicit Context(ThreadPool* pool) noexcept;
   static Result<Context> create(const ContextOptions& options);
   /// As create, with QUERN_MAX_ISA (amx, avx512, none), QUERN_JIT (0, 1), QUERN_JIT_DUMP
-  /// (directory) and QUERN_VERBOSE (off, or error,dispatch,create,exec,all joined by commas)
-  /// applied on top of `base`. An unknown value is an error that names the variable. The only place
-  /// in quern that reads the environment.
+  /// (directory), QUERN_JIT_PROFILE (off, or perf,jitdump,gdb,all joined by commas) and
+  /// QUERN_VERBOSE (off, or error,dispatch,create,exec,all joined by commas) applied on top of
+  /// `base`. An unknown value is an error that names the variable. The only place in quern that
+  /// reads the environment.
   static Result<Context> from_environment(const ContextOptions& base = {});
 
   /// Why no plan can be created from this context, and what every create() with it returns. Not ok
