@@ -2,71 +2,23 @@
 // configs. Nothing here runs generated code.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include "jit/bf16_gemm_avx512.h"
 #include "jit/generator.h"
-#include "jit/int8_gemm_avx512.h"
-#include "jit/quantize_rows_avx512.h"
+#include "tests/jit/config_matrix.h"
 
 namespace quern::jit {
 namespace {
-
-std::vector<GemmEpilogue> all_epilogues() {
-  std::vector<GemmEpilogue> all;
-  for (DType c : {DType::kBF16, DType::kF32}) {
-    for (int bits = 0; bits < 8; ++bits) {
-      all.push_back({c, (bits & 1) != 0, (bits & 2) != 0 ? Activation::kSiluMul : Activation::kNone,
-                     (bits & 4) != 0});
-    }
-  }
-  return all;
-}
-
-template <typename Config>
-std::vector<Config> with_shapes(const Config& base) {
-  std::vector<Config> all;
-  for (int mr = 0; mr <= 17; ++mr) {
-    for (int nr = 0; nr <= 5; ++nr) {
-      for (const GemmEpilogue& epilogue : all_epilogues()) {
-        Config config = base;
-        config.mr = mr;
-        config.nr = nr;
-        config.epilogue = epilogue;
-        all.push_back(config);
-      }
-    }
-  }
-  return all;
-}
-
-std::vector<Int8GemmAvx512Config> all_int8() {
-  std::vector<Int8GemmAvx512Config> all;
-  for (bool wide : {false, true}) {
-    for (int prefetch : {0, 1024}) {
-      const auto some =
-          with_shapes<Int8GemmAvx512Config>({{.prefetch = prefetch, .poison = wide}, wide});
-      all.insert(all.end(), some.begin(), some.end());
-    }
-  }
-  return all;
-}
-
-std::vector<Bf16GemmAvx512Config> all_bf16() {
-  std::vector<Bf16GemmAvx512Config> all;
-  for (DType b : {DType::kBF16, DType::kU8}) {
-    for (int prefetch : {0, 512}) {
-      const auto some =
-          with_shapes<Bf16GemmAvx512Config>({{.prefetch = prefetch, .poison = prefetch != 0}, b});
-      all.insert(all.end(), some.begin(), some.end());
-    }
-  }
-  return all;
-}
 
 // Every legal config generates, twice the same bytes, under a name of its own that parses back to
 // it; every illegal one is refused with a rule. This is also the proof that the register budget in
@@ -105,13 +57,35 @@ TEST(Generators, Bf16Gemm) {
   check_family(all_bf16(), parse_bf16_gemm_avx512);
 }
 TEST(Generators, QuantizeRows) {
-  std::vector<QuantizeRowsAvx512Config> all;
-  for (DType a : {DType::kBF16, DType::kF32, DType::kS8, DType::kU8, DType::kF16}) {
-    for (int pad : {0, 1, 4, 16, 64}) {
-      for (bool poison : {false, true}) all.push_back({a, pad, poison});
-    }
+  check_family(all_quantize_rows(), parse_quantize_rows_avx512);
+}
+
+// reliability.md, J4: what a config generates depends on nothing else, neither on the thread nor on
+// what was generated before it.
+TEST(Generators, SameBytesFromEveryThreadInEveryOrder) {
+  const std::vector<AnyKernel> all = every_kernel();
+  constexpr size_t kCases = 1000;
+  ASSERT_GE(all.size(), kCases);
+  const auto kernel = [&](size_t i) -> const AnyKernel& { return all[i * all.size() / kCases]; };
+  std::vector<std::vector<uint8_t>> want;
+  for (size_t i = 0; i < kCases; ++i) want.push_back(kernel(i).make()->bytes);
+  std::atomic<int> different{0};
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<size_t> order(kCases);
+      std::iota(order.begin(), order.end(), size_t{0});
+      std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(t)));
+      // A heap in another state as well.
+      std::vector<std::unique_ptr<char[]>> holes;
+      for (const size_t i : order) {
+        holes.push_back(std::make_unique<char[]>(16 + 48 * (i % 7)));
+        if (kernel(i).make()->bytes != want[i]) ++different;
+      }
+    });
   }
-  check_family(all, parse_quantize_rows_avx512);
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(different, 0);
 }
 
 TEST(Generators, NamesThatToStringWouldNotWriteDoNotParse) {

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "jit/bf16_gemm_avx512.h"
+#include "jit/int8_gemm_avx512.h"
+#include "jit/kernel.h"
+#include "jit/quantize_rows_avx512.h"
+#include "quern/isa.h"
+
+namespace quern::jit {
+
+// Every config of every generator that is worth a test, illegal ones included. A new generator adds
+// its matrix here and a line to every_kernel(): that puts it under all tests that hold for every
+// kernel.
+
+inline std::vector<GemmEpilogue> all_epilogues() {
+  std::vector<GemmEpilogue> all;
+  for (DType c : {DType::kBF16, DType::kF32}) {
+    for (int bits = 0; bits < 8; ++bits) {
+      all.push_back({c, (bits & 1) != 0, (bits & 2) != 0 ? Activation::kSiluMul : Activation::kNone,
+                     (bits & 4) != 0});
+    }
+  }
+  return all;
+}
+
+template <typename Config>
+std::vector<Config> with_shapes(const Config& base) {
+  std::vector<Config> all;
+  for (int mr = 0; mr <= 17; ++mr) {
+    for (int nr = 0; nr <= 5; ++nr) {
+      for (const GemmEpilogue& epilogue : all_epilogues()) {
+        Config config = base;
+        config.mr = mr;
+        config.nr = nr;
+        config.epilogue = epilogue;
+        all.push_back(config);
+      }
+    }
+  }
+  return all;
+}
+
+inline std::vector<Int8GemmAvx512Config> all_int8() {
+  std::vector<Int8GemmAvx512Config> all;
+  for (bool wide : {false, true}) {
+    for (int prefetch : {0, 1024}) {
+      const auto some =
+          with_shapes<Int8GemmAvx512Config>({{.prefetch = prefetch, .poison = wide}, wide});
+      all.insert(all.end(), some.begin(), some.end());
+    }
+  }
+  return all;
+}
+
+inline std::vector<Bf16GemmAvx512Config> all_bf16() {
+  std::vector<Bf16GemmAvx512Config> all;
+  for (DType b : {DType::kBF16, DType::kU8}) {
+    for (int prefetch : {0, 512}) {
+      const auto some =
+          with_shapes<Bf16GemmAvx512Config>({{.prefetch = prefetch, .poison = prefetch != 0}, b});
+      all.insert(all.end(), some.begin(), some.end());
+    }
+  }
+  return all;
+}
+
+inline std::vector<QuantizeRowsAvx512Config> all_quantize_rows() {
+  std::vector<QuantizeRowsAvx512Config> all;
+  for (DType a : {DType::kBF16, DType::kF32, DType::kS8, DType::kU8, DType::kF16}) {
+    for (int pad : {0, 1, 4, 16, 64}) {
+      for (bool poison : {false, true}) all.push_back({a, pad, poison});
+    }
+  }
+  return all;
+}
+
+/// Which argument struct a kernel takes.
+enum class KernelArgs { kGemm, kQuantizeRows };
+
+/// What tests of all kernels need to know of one.
+struct AnyKernel {
+  std::string name;
+  KernelArgs args = KernelArgs::kGemm;
+  IsaLevel level = IsaLevel::kAvx512;
+  bool bf16 = false;  ///< may use AVX512-BF16: bf16 products, or rounding to bf16
+  std::function<Result<GeneratedCode>()> make;
+};
+
+constexpr KernelArgs args_of(const GemmConfig&) {
+  return KernelArgs::kGemm;
+}
+constexpr KernelArgs args_of(const QuantizeRowsAvx512Config&) {
+  return KernelArgs::kQuantizeRows;
+}
+inline bool uses_bf16(const Int8GemmAvx512Config& config) {
+  return config.epilogue.c == DType::kBF16;
+}
+inline bool uses_bf16(const Bf16GemmAvx512Config&) {
+  return true;
+}
+inline bool uses_bf16(const QuantizeRowsAvx512Config&) {
+  return false;
+}
+
+template <typename Config>
+void add_legal(const std::vector<Config>& configs, std::vector<AnyKernel>* out) {
+  for (const Config& config : configs) {
+    if (invalid(config) != nullptr) continue;
+    out->push_back({to_string(config), args_of(config), IsaLevel::kAvx512, uses_bf16(config),
+                    [config] { return generate(config); }});
+  }
+}
+
+/// Every legal config, some thousands.
+inline std::vector<AnyKernel> every_kernel() {
+  std::vector<AnyKernel> all;
+  add_legal(all_int8(), &all);
+  add_legal(all_bf16(), &all);
+  add_legal(all_quantize_rows(), &all);
+  return all;
+}
+
+}  // namespace quern::jit
