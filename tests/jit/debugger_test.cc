@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "tests/jit/busy_kernel.h"
 #include "tests/jit/temp_dir.h"
@@ -17,7 +17,10 @@ namespace {
 /// Standard output and error of a shell command, which is stopped after a minute.
 std::string output_of(const std::string& command) {
   std::string text;
-  FILE* pipe = popen(("timeout 60 sh -c '" + command + "' 2>&1 </dev/null").c_str(), "r");
+  // Under AddressSanitizer the search for leaks would fail in a traced program.
+  FILE* pipe = popen(
+      ("ASAN_OPTIONS=detect_leaks=0 timeout 60 sh -c '" + command + "' 2>&1 </dev/null").c_str(),
+      "r");
   if (pipe == nullptr) return text;
   char buffer[4096];
   for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) text.append(buffer, n);
@@ -27,12 +30,6 @@ std::string output_of(const std::string& command) {
 
 bool installed(const std::string& program) {
   return !output_of("command -v " + program).empty();
-}
-
-size_t count(const std::string& text, const std::string& what) {
-  size_t n = 0;
-  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) ++n;
-  return n;
 }
 
 bool no_ptrace(const std::string& text) {
@@ -66,14 +63,24 @@ TEST_F(DebuggerTest, GdbWalksThroughAKernelAtEveryInstruction) {
           "continue\n",
       "trap gdb");
   if (no_ptrace(text)) GTEST_SKIP() << "not run: no process may be traced here";
-  const size_t steps = count(text, " in " + BusyKernel::name() + " ()\n#1 ");
-  EXPECT_GE(steps, 27u) << text;  // 6 pushes, 13 in the body without padding, 8 of the return
-  EXPECT_EQ(count(text, "\n#0 "), steps) << text;
-  EXPECT_EQ(count(text, "\n#2 "), steps) << text;
-  EXPECT_EQ(count(text, " in quern::jit::outer_caller("), steps) << text;
-  EXPECT_EQ(count(text, " in main ()\n"), steps) << text;
-  // Where the last step left the kernel, and once more for each backtrace.
-  EXPECT_EQ(count(text, " in quern::jit::innermost_caller("), steps + 1) << text;
+  // With and without debug information about the callers, whose frames gdb then writes differently.
+  const std::pair<const char*, std::string> frames[] = {{"#0 ", BusyKernel::name()},
+                                                        {"#1 ", "quern::jit::innermost_caller"},
+                                                        {"#2 ", "quern::jit::outer_caller"},
+                                                        {"#3 ", "main"}};
+  for (const auto& [number, name] : frames) {
+    int steps = 0;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.rfind(number, 0) != 0) continue;
+      ++steps;
+      const size_t at = line.find(' ' + name);
+      ASSERT_NE(at, std::string::npos) << line;
+      const std::string rest = line.substr(at + 1 + name.size(), 2);
+      EXPECT_TRUE(rest[0] == '(' || rest == " (") << line;
+    }
+    EXPECT_GE(steps, 27) << text;  // 6 pushes, 13 in the body without padding, 8 of the return
+  }
   EXPECT_NE(text.find("done"), std::string::npos) << text;
 }
 

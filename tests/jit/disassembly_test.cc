@@ -78,125 +78,214 @@ bool allowed(std::string_view set, IsaLevel level, bool bf16) {
   return level >= IsaLevel::kAmx && amx.count(set) != 0;
 }
 
-void check_instruction_sets(const AnyKernel& kernel, const std::vector<Instruction>& all) {
+// Each check returns the first thing that is wrong, or nothing.
+
+std::string at(const Instruction& i, const std::string& what) {
+  return what + " (" + ZydisMnemonicGetString(i.info.mnemonic) + " at offset " +
+         std::to_string(i.offset) + ")";
+}
+
+std::string check_instruction_sets(const std::vector<Instruction>& all, IsaLevel level, bool bf16) {
   for (const Instruction& i : all) {
     const char* set = ZydisISASetGetString(i.info.meta.isa_set);
-    ASSERT_TRUE(allowed(set, kernel.level, kernel.bf16))
-        << kernel.name << ": " << ZydisMnemonicGetString(i.info.mnemonic) << " at offset "
-        << i.offset << " needs " << set;
+    if (!allowed(set, level, bf16)) return at(i, std::string("needs ") + set);
   }
+  return "";
 }
 
 // Branches go to instructions of the kernel, rip-relative operands to its constants, and nothing
 // runs off the end of the code.
-void check_targets(const GeneratedCode& code, const std::vector<Instruction>& all) {
+std::string check_targets(const GeneratedCode& code, const std::vector<Instruction>& all) {
   std::set<uint64_t> starts;
   for (const Instruction& i : all) starts.insert(i.offset);
   for (const Instruction& i : all) {
     for (int n = 0; n < i.info.operand_count_visible; ++n) {
       const ZydisDecodedOperand& operand = i.operands[n];
-      ZyanU64 target = 0;
       const bool relative = operand.type == ZYDIS_OPERAND_TYPE_IMMEDIATE && operand.imm.is_relative;
       const bool constant =
           operand.type == ZYDIS_OPERAND_TYPE_MEMORY && operand.mem.base == ZYDIS_REGISTER_RIP;
       if (!relative && !constant) continue;
-      ASSERT_TRUE(ZYAN_SUCCESS(ZydisCalcAbsoluteAddress(&i.info, &operand, i.offset, &target)));
-      if (relative) {
-        ASSERT_EQ(starts.count(target), 1u)
-            << code.name << ": the branch at " << i.offset << " goes to " << target;
-      } else {
-        ASSERT_GE(target, code_bytes(code)) << code.name << ": operand at " << i.offset;
-        ASSERT_LE(target + 4, code.bytes.size()) << code.name << ": operand at " << i.offset;
-        ASSERT_EQ(target % 4, 0u) << code.name << ": operand at " << i.offset;
+      ZyanU64 to = 0;
+      if (!ZYAN_SUCCESS(ZydisCalcAbsoluteAddress(&i.info, &operand, i.offset, &to))) {
+        return at(i, "no address");
       }
+      if (relative && starts.count(to) == 0) return at(i, "branch into nowhere");
+      const bool data = to >= code_bytes(code) && to + 4 <= code.bytes.size() && to % 4 == 0;
+      if (constant && !data) return at(i, "operand outside the constants");
     }
   }
-  ASSERT_FALSE(all.empty());
-  ASSERT_TRUE(all.back().is(ZYDIS_MNEMONIC_RET) || all.back().is(ZYDIS_MNEMONIC_JMP))
-      << code.name << ": the code runs into what follows it";
+  if (all.empty()) return "no code";
+  const Instruction& last = all.back();
+  const bool leaves = last.is(ZYDIS_MNEMONIC_RET) || last.is(ZYDIS_MNEMONIC_JMP);
+  return leaves ? "" : at(last, "runs into what follows the code");
 }
 
-bool writes(const ZydisDecodedOperand& operand) {
-  return operand.type == ZYDIS_OPERAND_TYPE_REGISTER &&
-         (operand.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0;
+/// The largest register that an operand writes to, or none.
+ZydisRegister written(const ZydisDecodedOperand& operand) {
+  if (operand.type != ZYDIS_OPERAND_TYPE_REGISTER ||
+      (operand.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) == 0) {
+    return ZYDIS_REGISTER_NONE;
+  }
+  return ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, operand.reg.value);
+}
+
+/// What the instructions do to the stack, followed from the first to the last.
+struct Stack {
+  std::vector<ZydisRegister> saved;
+  std::vector<std::pair<size_t, int>> frame;  // as CodeFrame::changes
+  size_t pushed = 0;
+  bool upper_cleared = false;
+  int returns = 0;
+
+  void note(const Instruction& i) { frame.emplace_back(i.end(), static_cast<int>(pushed)); }
+  std::string pop(const Instruction& i);
+  std::string leave(const Instruction& i);
+  std::string body(const Instruction& i) const;
+};
+
+std::string Stack::pop(const Instruction& i) {
+  if (!upper_cleared) return at(i, "pop before vzeroupper");
+  if (pushed == 0 || i.operands[0].reg.value != saved[pushed - 1]) return at(i, "unmatched pop");
+  --pushed;
+  note(i);
+  return "";
+}
+
+std::string Stack::leave(const Instruction& i) {
+  if (!upper_cleared) return at(i, "return without vzeroupper");
+  if (pushed != 0) return at(i, "return with registers on the stack");
+  pushed = saved.size();  // code behind a return belongs to the body
+  note(i);
+  upper_cleared = false;
+  ++returns;
+  return "";
+}
+
+std::string Stack::body(const Instruction& i) const {
+  static const std::set<ZydisRegister> callee_saved = {ZYDIS_REGISTER_RBX, ZYDIS_REGISTER_RBP,
+                                                       ZYDIS_REGISTER_R12, ZYDIS_REGISTER_R13,
+                                                       ZYDIS_REGISTER_R14, ZYDIS_REGISTER_R15};
+  if (upper_cleared) return at(i, "between vzeroupper and return");
+  for (int n = 0; n < i.info.operand_count; ++n) {
+    const ZydisDecodedOperand& operand = i.operands[n];
+    if (operand.type == ZYDIS_OPERAND_TYPE_MEMORY && operand.mem.base == ZYDIS_REGISTER_RSP) {
+      return at(i, "uses the stack");
+    }
+    const ZydisRegister whole = written(operand);
+    if (whole == ZYDIS_REGISTER_RSP) return at(i, "moves the stack");
+    if (callee_saved.count(whole) != 0 && std::count(saved.begin(), saved.end(), whole) == 0) {
+      return at(i, "loses a register of its caller");
+    }
+  }
+  return "";
 }
 
 // Pushes at the start, the same registers popped in reverse before each return with the upper
 // vector state cleared, and no other use of the stack; whatever the ABI keeps for the caller is
 // among them. The frame that debuggers are told of is the one that the instructions make.
-void check_stack(const GeneratedCode& code, const std::vector<Instruction>& all) {
-  static const std::set<ZydisRegister> callee_saved = {ZYDIS_REGISTER_RBX, ZYDIS_REGISTER_RBP,
-                                                       ZYDIS_REGISTER_R12, ZYDIS_REGISTER_R13,
-                                                       ZYDIS_REGISTER_R14, ZYDIS_REGISTER_R15};
-  std::vector<ZydisRegister> saved;
-  std::vector<std::pair<size_t, int>> frame;
-  size_t next = 0;
-  for (; next < all.size() && all[next].is(ZYDIS_MNEMONIC_PUSH); ++next) {
-    saved.push_back(all[next].operands[0].reg.value);
-    frame.emplace_back(all[next].end(), static_cast<int>(saved.size()));
-  }
-  size_t on_stack = saved.size();
-  bool upper_cleared = false;
-  int returns = 0;
-  for (; next < all.size(); ++next) {
-    const Instruction& i = all[next];
-    if (i.is(ZYDIS_MNEMONIC_VZEROUPPER)) {
-      upper_cleared = true;
+std::string check_stack(const GeneratedCode& code, const std::vector<Instruction>& all) {
+  Stack stack;
+  std::string wrong;
+  bool prologue = true;
+  for (const Instruction& i : all) {
+    prologue = prologue && i.is(ZYDIS_MNEMONIC_PUSH);
+    if (prologue) {
+      stack.saved.push_back(i.operands[0].reg.value);
+      ++stack.pushed;
+      stack.note(i);
+    } else if (i.is(ZYDIS_MNEMONIC_VZEROUPPER)) {
+      stack.upper_cleared = true;
     } else if (i.is(ZYDIS_MNEMONIC_POP)) {
-      ASSERT_TRUE(upper_cleared && on_stack > 0) << code.name << ": pop at " << i.offset;
-      ASSERT_EQ(i.operands[0].reg.value, saved[--on_stack]) << code.name << ": pop at " << i.offset;
-      frame.emplace_back(i.end(), static_cast<int>(on_stack));
+      wrong = stack.pop(i);
     } else if (i.is(ZYDIS_MNEMONIC_RET)) {
-      ASSERT_TRUE(upper_cleared && on_stack == 0) << code.name << ": return at " << i.offset;
-      on_stack = saved.size();
-      frame.emplace_back(i.end(), static_cast<int>(on_stack));
-      upper_cleared = false;
-      ++returns;
+      wrong = stack.leave(i);
     } else {
-      ASSERT_FALSE(upper_cleared) << code.name << ": between vzeroupper and return, at "
-                                  << i.offset;
-      for (int n = 0; n < i.info.operand_count; ++n) {
-        const ZydisDecodedOperand& operand = i.operands[n];
-        if (operand.type == ZYDIS_OPERAND_TYPE_MEMORY) {
-          ASSERT_NE(operand.mem.base, ZYDIS_REGISTER_RSP) << code.name << ": at " << i.offset;
-        }
-        if (!writes(operand)) continue;
-        const ZydisRegister whole =
-            ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, operand.reg.value);
-        ASSERT_NE(whole, ZYDIS_REGISTER_RSP) << code.name << ": at " << i.offset;
-        ASSERT_TRUE(callee_saved.count(whole) == 0 ||
-                    std::count(saved.begin(), saved.end(), whole) == 1)
-            << code.name << ": " << ZydisRegisterGetString(whole) << " is lost at " << i.offset;
-      }
+      wrong = stack.body(i);
     }
+    if (!wrong.empty()) return wrong;
   }
-  ASSERT_GT(returns, 0) << code.name;
+  if (stack.returns == 0) return "no return";
   std::vector<std::pair<size_t, int>> told;
   for (const FrameChange& change : code.frame.changes) {
     told.emplace_back(change.offset, change.pushed);
   }
-  ASSERT_EQ(told, frame) << code.name;
-  ASSERT_EQ(code.frame.saved.size(), saved.size()) << code.name;
-  for (size_t i = 0; i < saved.size(); ++i) {
-    ASSERT_EQ(code.frame.saved[i], ZydisRegisterGetId(saved[i])) << code.name;
-  }
+  if (told != stack.frame) return "debuggers are told of another frame";
+  std::vector<int> numbers;
+  for (const ZydisRegister reg : stack.saved) numbers.push_back(ZydisRegisterGetId(reg));
+  return numbers == code.frame.saved ? "" : "debuggers are told of other registers";
 }
 
 TEST(Disassembly, EveryInstructionOfEveryKernel) {
-  size_t kernels = 0, instructions = 0;
+  int kernels = 0, instructions = 0;
   for (const AnyKernel& kernel : every_kernel()) {
     const auto code = kernel.make();
     ASSERT_TRUE(code.ok()) << kernel.name;
     const std::vector<Instruction> all = decode(*code);
-    ASSERT_NO_FATAL_FAILURE(check_instruction_sets(kernel, all));
-    ASSERT_NO_FATAL_FAILURE(check_targets(*code, all));
-    ASSERT_NO_FATAL_FAILURE(check_stack(*code, all));
+    ASSERT_FALSE(HasFailure()) << kernel.name;
+    ASSERT_EQ(check_instruction_sets(all, kernel.level, kernel.bf16), "") << kernel.name;
+    ASSERT_EQ(check_targets(*code, all), "") << kernel.name;
+    ASSERT_EQ(check_stack(*code, all), "") << kernel.name;
     ++kernels;
-    instructions += all.size();
+    instructions += static_cast<int>(all.size());
   }
-  EXPECT_GT(kernels, 1000u);
-  RecordProperty("kernels", static_cast<int>(kernels));
-  RecordProperty("instructions", static_cast<int>(instructions));
+  EXPECT_GT(kernels, 1000);
+  RecordProperty("kernels", kernels);
+  RecordProperty("instructions", instructions);
+}
+
+/// Code by hand, with the frame that a generator would have noted for one push of rbx at the start.
+GeneratedCode sample(const std::vector<uint8_t>& bytes, std::vector<FrameChange> changes) {
+  GeneratedCode code;
+  code.name = "sample";
+  code.bytes = bytes;
+  code.frame.saved = {3};
+  code.frame.changes = std::move(changes);
+  return code;
+}
+
+// Each check finds the fault it is there for. Bytes: 53 push rbx, 5b pop rbx, 5d pop rbp, c3 ret,
+// c5 f8 77 vzeroupper, 48 ff c3 inc rbx, 48 ff c5 inc rbp, eb jmp.
+TEST(Disassembly, TheChecksFindFaults) {
+  const std::vector<FrameChange> frame = {{1, 1}, {8, 0}, {9, 1}};
+  const GeneratedCode good = sample({0x53, 0x48, 0xff, 0xc3, 0xc5, 0xf8, 0x77, 0x5b, 0xc3}, frame);
+  EXPECT_EQ(check_stack(good, decode(good)), "");
+  EXPECT_EQ(check_targets(good, decode(good)), "");
+  const struct {
+    std::vector<uint8_t> bytes;
+    const char* wrong;
+  } stacks[] = {
+      {{0x53, 0x48, 0xff, 0xc5, 0xc5, 0xf8, 0x77, 0x5b, 0xc3}, "loses a register"},
+      {{0x53, 0x48, 0xff, 0xc3, 0xc5, 0xf8, 0x77, 0x5d, 0xc3}, "unmatched pop"},
+      {{0x53, 0x48, 0xff, 0xc3, 0x90, 0x90, 0x90, 0x5b, 0xc3}, "pop before vzeroupper"},
+      {{0x53, 0x48, 0xff, 0xc3, 0xc5, 0xf8, 0x77, 0xc3}, "return with registers"},
+      {{0x53, 0x48, 0xff, 0xc4, 0xc5, 0xf8, 0x77, 0x5b, 0xc3}, "moves the stack"},
+      {{0x53, 0x48, 0x8b, 0x1c, 0x24, 0xc5, 0xf8, 0x77, 0x5b, 0xc3}, "uses the stack"},
+      {{0x53, 0xc5, 0xf8, 0x77, 0x5b, 0xc3}, "another frame"},
+      {{0x53, 0x48, 0xff, 0xc3, 0xeb, 0xfa}, "no return"},
+  };
+  for (const auto& c : stacks) {
+    const GeneratedCode code = sample(c.bytes, frame);
+    EXPECT_NE(check_stack(code, decode(code)).find(c.wrong), std::string::npos)
+        << c.wrong << ": " << check_stack(code, decode(code));
+  }
+  const struct {
+    std::vector<uint8_t> bytes;
+    const char* wrong;
+  } targets[] = {
+      {{0x48, 0xff, 0xc3, 0xeb, 0xfc}, "branch into nowhere"},  // the middle of inc
+      {{0xeb, 0x00}, "branch into nowhere"},                    // the end
+      {{0x8b, 0x05, 0, 0, 0, 0, 0xc3}, "outside the constants"},
+      {{0x48, 0xff, 0xc3}, "runs into"},
+  };
+  for (const auto& c : targets) {
+    const GeneratedCode code = sample(c.bytes, {});
+    EXPECT_NE(check_targets(code, decode(code)).find(c.wrong), std::string::npos) << c.wrong;
+  }
+  // vdpbf16ps zmm0, zmm0, zmm0
+  const std::vector<Instruction> bf16 = decode(sample({0x62, 0xf2, 0x7e, 0x48, 0x52, 0xc0}, {}));
+  EXPECT_EQ(check_instruction_sets(bf16, IsaLevel::kAvx512, true), "");
+  EXPECT_NE(check_instruction_sets(bf16, IsaLevel::kAvx512, false).find("AVX512_BF16"),
+            std::string::npos);
 }
 
 TEST(Disassembly, TheListOfInstructionSetsRefuses) {

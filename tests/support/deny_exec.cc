@@ -15,6 +15,6 @@ int main(int argc, char** argv) {
   const auto error = static_cast<uint32_t>(std::atoi(argv[1]));
   if (!quern::test::deny_memfd(error == 0 ? EPERM : error)) return 77;
   if (!quern::test::deny_exec(SECCOMP_RET_ERRNO | error, false)) return 77;
-  execv(argv[2], argv + 2);
+  execvp(argv[2], argv + 2);
   return 127;
 }
