@@ -1,11 +1,11 @@
 #include "quern/packed_weights.h"
 
-#include <new>
 #include <utility>
 
 #include "ops/checked.h"
 #include "ops/packed_weights_builder.h"
 #include "ops/validate.h"
+#include "ops/weight_memory.h"
 
 namespace quern::inline v0 {
 
@@ -58,17 +58,12 @@ Result<PackedWeightsBuilder> PackedWeightsBuilder::allocate(WeightLayout layout,
   if (!bytes.at_most(kMaxExtent)) {
     return Status(StatusCode::kTooLarge, "packed weights of n {0}, k {1} exceed 2^48 bytes", n, k);
   }
-  constexpr std::align_val_t kAlign{kLineBytes};
-  // At least one line, so that data() is never null for weights that exist.
-  const size_t allocation = bytes.value() > 0 ? static_cast<size_t>(bytes.value()) : kLineBytes;
-  auto* memory = static_cast<std::byte*>(::operator new(allocation, kAlign, std::nothrow));
-  if (memory == nullptr) {
+  PackedWeightsBuilder builder;
+  builder.data_ = allocate_weight_memory(static_cast<size_t>(bytes.value()));
+  if (builder.data_ == nullptr) {
     return Status(StatusCode::kOutOfMemory, "no memory for {0} bytes of packed weights",
                   bytes.value());
   }
-  PackedWeightsBuilder builder;
-  builder.data_ = std::shared_ptr<std::byte>(
-      memory, [](std::byte* p) { ::operator delete (p, std::align_val_t{kLineBytes}); });
   builder.panels_ = panels.value();
   builder.weights_.layout_ = layout;
   builder.weights_.n_ = n;

@@ -1,0 +1,31 @@
+#include "ops/weight_memory.h"
+
+#include <sys/mman.h>
+
+#include <new>
+
+namespace quern::inline v0 {
+namespace {
+
+constexpr size_t kLine = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
+
+}  // namespace
+
+std::shared_ptr<std::byte> allocate_weight_memory(size_t bytes) noexcept {
+  const bool large = bytes >= kHugePage;
+  const std::align_val_t align{large ? kHugePage : kLine};
+  // At least one line, so that weights without elements have an address too.
+  auto* memory =
+      static_cast<std::byte*>(::operator new(bytes > 0 ? bytes : kLine, align, std::nothrow));
+  if (memory == nullptr) return nullptr;
+  // Only whole huge pages: the rest of the last one may belong to somebody else.
+  if (large) (void)madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+  try {
+    return {memory, [align](std::byte* p) { ::operator delete (p, align); }};
+  } catch (const std::bad_alloc&) {
+    return nullptr;  // the deleter has run
+  }
+}
+
+}  // namespace quern::inline v0
