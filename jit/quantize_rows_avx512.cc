@@ -19,7 +19,8 @@ constexpr uint32_t kNan = 0x7fc00000;
 ///           do and NaN and infinity come last, so one compare finds a row that holds either; a
 ///           floating-point maximum would drop a NaN depending on the operand order.
 ///   scale:  amax / 127 and 127 / amax, two scalar divisions
-///   groups: for each group, 16 columns at a time: convert, multiply, round, narrow, add up
+///   groups: for each group, 16 columns at a time: convert, multiply, round, narrow, add up; of
+///           bf16 64 at a time as long as there are as many
 ///   pad:    zeros up to the padded width
 class QuantizeRowsAvx512 final : public Generator {
  public:
@@ -36,6 +37,9 @@ class QuantizeRowsAvx512 final : public Generator {
   void emit_groups();
   void emit_column_loop();
   void emit_columns(bool masked);
+  void emit_wide_columns();
+  Xbyak::Zmm emit_pairs(int offset, const Xbyak::Zmm& even, const Xbyak::Zmm& odd);
+  void emit_constants();
   void emit_pad();
   void emit_poisoned_row();
   void emit_next_row();
@@ -44,6 +48,7 @@ class QuantizeRowsAvx512 final : public Generator {
   /// vector access with an empty mask is legal on an unmapped page, but slow there.
   void emit_tail_mask(const Xbyak::Reg64& columns, int width, Xbyak::Label& none);
   int a_size() const { return static_cast<int>(size_of(config_.a)); }
+  bool bf16() const { return config_.a == DType::kBF16; }
   bool quantizes() const { return config_.a != DType::kS8; }
   /// Columns of one step of the quantizing loop: s8 is only copied and summed, so a whole vector.
   int width() const { return quantizes() ? 16 : 64; }
@@ -53,6 +58,8 @@ class QuantizeRowsAvx512 final : public Generator {
   QuantizeRowsAvx512Config config_;
   Xbyak::Reg64 a_, q_, row_, from_, to_, left_, sums_, scale_, count_, tmp_;
   Xbyak::Zmm x_, sum_, inverse_, ones_, amax_;
+  Xbyak::Zmm magnitude_, odd_elements_, low_byte_, low_word_, order_;
+  Xbyak::Label constants_;
   Xbyak::Opmask tail_;
 };
 
@@ -78,6 +85,7 @@ void QuantizeRowsAvx512::emit() {
   L(poisoned);
   emit_poisoned_row();
   jmp(row_done, T_NEAR);
+  emit_constants();
 }
 
 void QuantizeRowsAvx512::emit_load_args() {
@@ -102,11 +110,20 @@ void QuantizeRowsAvx512::emit_load_args() {
   inverse_ = vec.take("127/amax");
   amax_ = vec.take("amax");
   tail_ = mask.take("tail");
-  if (!quantizes()) {
-    ones_ = vec.take("ones");
-    mov(low32(tmp_), 0x01010101);
-    vpbroadcastd(ones_, low32(tmp_));
-  }
+  const auto broadcast = [&](const char* name, uint32_t value) {
+    const Xbyak::Zmm reg = vec.take(name);
+    mov(low32(tmp_), value);
+    vpbroadcastd(reg, low32(tmp_));
+    return reg;
+  };
+  if (quantizes()) magnitude_ = broadcast("magnitude", bf16() ? 0x7fff7fff : 0x7fffffff);
+  if (bf16() || !quantizes()) ones_ = broadcast("ones", 0x01010101);
+  if (!bf16()) return;
+  odd_elements_ = broadcast("odd_elements", 0xffff0000);
+  low_byte_ = broadcast("low_byte", 0xff);
+  low_word_ = broadcast("low_word", 0xffff);
+  order_ = vec.take("order");
+  vmovdqu16(order_, ptr[rip + constants_]);
 }
 
 void QuantizeRowsAvx512::emit_tail_mask(const Xbyak::Reg64& columns, int width,
@@ -119,24 +136,21 @@ void QuantizeRowsAvx512::emit_tail_mask(const Xbyak::Reg64& columns, int width,
 
 // |x| of 32 bf16 or 16 f32 as integers.
 void QuantizeRowsAvx512::emit_amax_step(const Xbyak::Address& from, bool masked) {
-  TakenVec magnitude_bits(vec, "magnitude_bits");
-  mov(low32(tmp_), config_.a == DType::kBF16 ? 0x7fff7fff : 0x7fffffff);
-  vpbroadcastd(*magnitude_bits, low32(tmp_));
-  if (config_.a == DType::kBF16) {
+  if (bf16()) {
     if (masked) {
       vmovdqu16(x_ | tail_ | T_z, from);
-      vpandd(x_, x_, *magnitude_bits);
+      vpandd(x_, x_, magnitude_);
     } else {
-      vpandd(x_, *magnitude_bits, from);
+      vpandd(x_, magnitude_, from);
     }
     vpmaxuw(amax_, amax_, x_);
     return;
   }
   if (masked) {
     vmovdqu32(x_ | tail_ | T_z, from);
-    vpandd(x_, x_, *magnitude_bits);
+    vpandd(x_, x_, magnitude_);
   } else {
-    vpandd(x_, *magnitude_bits, from);
+    vpandd(x_, magnitude_, from);
   }
   vpmaxud(amax_, amax_, x_);
 }
@@ -145,14 +159,24 @@ void QuantizeRowsAvx512::emit_amax_step(const Xbyak::Address& from, bool masked)
 void QuantizeRowsAvx512::emit_amax() {
   section("amax");
   const int per_step = 64 / a_size();
-  const int log2 = config_.a == DType::kBF16 ? 5 : 4;
+  const int log2 = bf16() ? 5 : 4;
   vpxord(amax_, amax_, amax_);
   mov(from_, a_);
   mov(count_, arg(offsetof(QuantizeRowsArgs, k)));
   shr(count_, log2);
-  Xbyak::Label tail, reduce;
-  jz(tail, T_NEAR);
+  Xbyak::Label one, tail, reduce;
+  mov(left_, count_);
+  and_(left_, 3);
+  shr(count_, 2);
+  jz(one, T_NEAR);
   loop(count_, [&] {
+    for (int i = 0; i < 4; ++i) emit_amax_step(ptr[from_ + i * 64], false);
+    add(from_, 256);
+  });
+  L(one);
+  test(left_, left_);
+  jz(tail, T_NEAR);
+  loop(left_, [&] {
     emit_amax_step(ptr[from_], false);
     add(from_, 64);
   });
@@ -161,7 +185,7 @@ void QuantizeRowsAvx512::emit_amax() {
   emit_tail_mask(count_, per_step, reduce);
   emit_amax_step(ptr[from_], true);
   L(reduce);
-  if (config_.a == DType::kBF16) {
+  if (bf16()) {
     vpslld(x_, amax_, 16);
     vpsrld(amax_, amax_, 16);
     vpslld(amax_, amax_, 16);
@@ -236,7 +260,19 @@ void QuantizeRowsAvx512::emit_groups() {
 
 // left_ columns from from_ to to_, both of which end behind the last column.
 void QuantizeRowsAvx512::emit_column_loop() {
-  Xbyak::Label tail, done;
+  Xbyak::Label wide_done, tail, done;
+  if (bf16()) {
+    mov(count_, left_);
+    and_(left_, 63);
+    shr(count_, 6);
+    jz(wide_done, T_NEAR);
+    loop(count_, [&] {
+      emit_wide_columns();
+      add(from_, 128);
+      add(to_, 64);
+    });
+    L(wide_done);
+  }
   mov(count_, left_);
   shr(count_, width() == 16 ? 4 : 6);
   jz(tail, T_NEAR);
@@ -254,6 +290,47 @@ void QuantizeRowsAvx512::emit_column_loop() {
   L(done);
 }
 
+// 32 bf16 at from_ + offset, quantized: byte 0 of lane i is element 2 i, byte 1 element 2 i + 1.
+// The upper half of the lane is rubbish.
+Xbyak::Zmm QuantizeRowsAvx512::emit_pairs(int offset, const Xbyak::Zmm& even,
+                                          const Xbyak::Zmm& odd) {
+  constexpr int kOrAnd = 0xF8;  // dst | (src2 & src3)
+  vpslld(even, ptr[from_ + offset], 16);
+  vpandd(odd, odd_elements_, ptr[from_ + offset]);
+  vmulps(even, even, inverse_);
+  vmulps(odd, odd, inverse_);
+  vcvtps2dq(even, even);
+  vcvtps2dq(odd, odd);
+  vpslld(odd, odd, 8);
+  vpternlogd(odd, even, low_byte_, kOrAnd);
+  return odd;
+}
+
+// Narrowing by masks and shifts and one permutation of words: a vpmovdb for every 16 columns takes
+// the shuffle port twice each time.
+void QuantizeRowsAvx512::emit_wide_columns() {
+  constexpr int kOrAnd = 0xF8;
+  TakenVec a(vec, "even.0"), b(vec, "odd.0"), c(vec, "even.1"), d(vec, "odd.1");
+  const Xbyak::Zmm low = emit_pairs(0, *a, *b);
+  const Xbyak::Zmm high = emit_pairs(64, *c, *d);
+  vpslld(high, high, 16);
+  vpternlogd(high, low, low_word_, kOrAnd);
+  vpermw(high, order_, high);
+  vpdpbusd(sum_, ones_, high);
+  vmovdqu8(ptr[to_], high);
+}
+
+// Words of the lanes' low halves, then those of the high halves.
+void QuantizeRowsAvx512::emit_constants() {
+  if (!bf16()) return;
+  section("constants");
+  align(64);
+  L(constants_);
+  for (int half = 0; half < 2; ++half) {
+    for (int lane = 0; lane < 16; ++lane) dw(static_cast<uint16_t>(2 * lane + half));
+  }
+}
+
 void QuantizeRowsAvx512::emit_columns(bool masked) {
   const auto operand = [&](const Xbyak::Zmm& z) {
     return masked ? z | tail_ | T_z : Xbyak::Zmm(z);
@@ -268,7 +345,7 @@ void QuantizeRowsAvx512::emit_columns(bool masked) {
     }
     return;
   }
-  if (config_.a == DType::kBF16) {
+  if (bf16()) {
     vpmovzxwd(operand(x_), ptr[from_]);
     vpslld(x_, x_, 16);
   } else {
