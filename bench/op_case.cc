@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <map>
 #include <sstream>
-#include <vector>
+#include <string>
 
 namespace quern::bench {
 
@@ -42,32 +42,23 @@ std::string explain(const Problem& problem, const Context& ctx) {
 }
 
 std::string kernel_name(const std::string& explanation, int64_t m) {
-  // "  kernel int8_gemm.avx512....mr6.nr4.pf0.epi=none and its tails"
-  // "  m 17..: mr 6, nr 4, mc 192, kc all, prefetch 0 (compiled-in defaults)", the last with no end
-  std::vector<std::string> kernels;
-  std::string block;
+  // "  kernel int8_gemm.avx512....mr6.nr4.pf1.epi=none and its tails"
+  // "  m 17..32: mr 6, ..., kernel int8_gemm.avx512....mr6.nr4.pf1.epi=none (compiled-in
+  // defaults)", the last with no end
+  std::string last;
   std::istringstream lines(explanation);
   for (std::string line; std::getline(lines, line);) {
     long long from = 0, to = 0;
-    int mr = 0, nr = 0, prefetch = 0;
-    if (line.rfind("  kernel ", 0) == 0) {
-      kernels.push_back(line.substr(9, line.find(' ', 9) - 9));
-    } else if (sscanf(line.c_str(), "  m %lld..%lld", &from, &to) >= 1 && m >= from &&
-               (to == 0 || m <= to) && block.empty()) {
-      const size_t mr_at = line.find(": mr "), prefetch_at = line.find("prefetch ");
-      if (mr_at != std::string::npos && prefetch_at != std::string::npos &&
-          sscanf(line.c_str() + mr_at, ": mr %d, nr %d", &mr, &nr) == 2 &&
-          sscanf(line.c_str() + prefetch_at, "prefetch %d", &prefetch) == 1) {
-        block = ".mr" + std::to_string(mr) + ".nr" + std::to_string(nr) + ".pf" +
-                std::to_string(prefetch) + ".";
-      }
+    const size_t kernel = line.find("kernel ");
+    if (kernel == std::string::npos) continue;
+    const size_t name = kernel + 7;
+    last = line.substr(name, line.find(' ', name) - name);
+    if (sscanf(line.c_str(), "  m %lld..%lld", &from, &to) >= 1 && m >= from &&
+        (to == 0 || m <= to)) {
+      return last;
     }
   }
-  if (kernels.empty()) return explanation.substr(0, explanation.find('\n'));
-  for (const std::string& kernel : kernels) {
-    if (!block.empty() && kernel.find(block) != std::string::npos) return kernel;
-  }
-  return kernels.back();
+  return last.empty() ? explanation.substr(0, explanation.find('\n')) : last;
 }
 
 IsaLevel level_of_kernel(const std::string& kernel) {

@@ -37,7 +37,6 @@ class Bf16GemmAvx512 final : public GemmMicrokernel {
   void emit_k_tail() override;
   void emit_to_f32() override;
   Vectors take_vectors(const char* name);
-  void give_back(const Vectors& vectors);
   void emit_load_panels(const Vectors& b, int b_offset);
   void emit_decode_panels(const Vectors& low, const Vectors& high, int b_offset);
   void emit_dots(const Vectors& b, int a_offset, Pair pair);
@@ -65,10 +64,6 @@ Bf16GemmAvx512::Vectors Bf16GemmAvx512::take_vectors(const char* name) {
   Vectors vectors;
   for (int v = 0; v < shape().nr; ++v) vectors.push_back(vec.take(name + std::to_string(v)));
   return vectors;
-}
-
-void Bf16GemmAvx512::give_back(const Vectors& vectors) {
-  for (const Xbyak::Zmm& z : vectors) vec.give_back(z);
 }
 
 void Bf16GemmAvx512::emit_load_panels(const Vectors& b, int b_offset) {
@@ -107,18 +102,20 @@ void Bf16GemmAvx512::emit_decode_panels(const Vectors& low, const Vectors& high,
 // kFirstOnly reads two bytes of the row and multiplies the missing element as zero: the byte after
 // the row may not be mapped, and what lies there may be a NaN.
 void Bf16GemmAvx512::emit_dots(const Vectors& b, int a_offset, Pair pair) {
-  TakenVec a(vec, "a");
+  const Vectors broadcasts = take_broadcasts();
   for (int m = 0; m < shape().mr; ++m) {
+    const Xbyak::Zmm& a = broadcasts[static_cast<size_t>(m) % broadcasts.size()];
     if (pair == Pair::kWhole) {
-      vpbroadcastd(*a, ptr[row(m) + a_offset]);
+      vpbroadcastd(a, ptr[row(m) + a_offset]);
     } else {
       TakenGp last(gp, "last");
       const Xbyak::Reg32 last32((*last).getIdx());
       movzx(last32, word[row(m) + a_offset]);
-      vpbroadcastd(*a, last32);
+      vpbroadcastd(a, last32);
     }
-    for (int v = 0; v < shape().nr; ++v) vdpbf16ps(acc(m, v), *a, b[static_cast<size_t>(v)]);
+    for (int v = 0; v < shape().nr; ++v) vdpbf16ps(acc(m, v), a, b[static_cast<size_t>(v)]);
   }
+  give_back(broadcasts);
 }
 
 void Bf16GemmAvx512::emit_step(int a_offset, int b_offset) {
@@ -166,13 +163,7 @@ void Bf16GemmAvx512::emit_k_tail() {
 }
 
 void Bf16GemmAvx512::emit_to_f32() {
-  if (!codes_) return;  // the accumulator is the value
-  section("to_f32");
-  TakenGp col_scale(gp, "col_scale");
-  mov(*col_scale, arg(offsetof(GemmArgs, col_scale)));
-  for (int m = 0; m < shape().mr; ++m) {
-    for (int v = 0; v < shape().nr; ++v) vmulps(acc(m, v), acc(m, v), ptr[*col_scale + v * 64]);
-  }
+  if (codes_) emit_scale_columns();  // else the accumulator is the value
 }
 
 }  // namespace
@@ -191,6 +182,7 @@ std::optional<Bf16GemmAvx512Config> parse_bf16_gemm_avx512(std::string_view text
 
 const char* invalid(const Bf16GemmAvx512Config& config) {
   if (config.b != DType::kBF16 && config.b != DType::kU8) return "b must be bf16 or u8";
+  if (!config.bf16) return "the dot products need AVX512-BF16";
   // u8: two decoded vectors a panel, three constants, one temporary; the activation comes later.
   const int others = config.b == DType::kU8 ? 2 * config.nr + 4 : config.nr + 1;
   return invalid_shape(config, others);

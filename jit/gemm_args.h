@@ -13,6 +13,13 @@ struct GemmArgs {
   int64_t a_stride = 0;
   const void* b = nullptr;  ///< first panel of 16 columns, at the first depth of this call
   int64_t panel_stride = 0;
+  /// Where weights are fetched ahead from. A kernel with one stream a panel begins at `prefetch`,
+  /// panel_stride apart, and after prefetch_steps steps (a multiple of 4, at most the whole steps
+  /// of this call) goes on at prefetch_next; one that fetches consecutive lines takes them all from
+  /// prefetch_next. Only hints: any address is legal.
+  const void* prefetch = nullptr;
+  int64_t prefetch_steps = 0;
+  const void* prefetch_next = nullptr;
   int64_t k = 0;  ///< depth of this call in elements; a multiple of 64 unless it is the last one
 
   /// Partial sums [mr][16 * nr] (f32, s32, or s64 in two halves a vector) between calls that cut K.

@@ -8,6 +8,7 @@ namespace quern::jit {
 namespace {
 
 constexpr std::string_view kPoison = "poison";
+constexpr std::string_view kNoBf16 = "nobf16";
 
 /// "epi=none" or "epi=bias+silu_mul+residual".
 std::string epilogue_word(const GemmEpilogue& epilogue) {
@@ -52,10 +53,12 @@ std::string to_string(const GemmName& name) {
     text += '.';
     text += option;
   }
-  if (c.poison) {
+  const auto add = [&text](std::string_view word) {
     text += '.';
-    text += kPoison;
-  }
+    text += word;
+  };
+  if (!c.bf16) add(kNoBf16);
+  if (c.poison) add(kPoison);
   return text;
 }
 
@@ -73,8 +76,16 @@ std::optional<GemmName> parse_gemm_name(std::string_view text) {
   name.family = text.substr(0, words[0].size() + 1 + words[1].size());
   name.a = (*types)[0];
   name.b = (*types)[1];
-  name.config = {*mr, *nr, *prefetch, words.size() > 7 && words.back() == kPoison, *epilogue};
-  name.options.assign(words.begin() + 7, words.end() - (name.config.poison ? 1 : 0));
+  auto end = words.end();
+  const auto drop_last = [&](std::string_view word) {
+    const bool is_last = end - words.begin() > 7 && *(end - 1) == word;
+    if (is_last) --end;
+    return is_last;
+  };
+  const bool poison = drop_last(kPoison);
+  const bool bf16 = !drop_last(kNoBf16);
+  name.config = {*mr, *nr, *prefetch, poison, *epilogue, bf16};
+  name.options.assign(words.begin() + 7, end);
   return name;
 }
 
@@ -88,9 +99,9 @@ const char* invalid_shape(const GemmConfig& config, int others) {
   if (mr * nr + (others > kEpilogueOthers ? others : kEpilogueOthers) > 32) {
     return "mr * nr accumulators and the operands must fit 32 vector registers";
   }
-  if (config.prefetch < 0 || config.prefetch > (1 << 20) || config.prefetch % 64 != 0) {
-    return "prefetch must be a multiple of 64 in 0..2^20";
-  }
+  const int p = config.prefetch;
+  if (p != 0 && p != 1 && p != 2 && p != 4 && p != 4 * nr)
+    return "prefetch must be 0, 1, 2, 4 or 4 * nr";
   if (epilogue.c != DType::kBF16 && epilogue.c != DType::kF32) return "c must be bf16 or f32";
   if (epilogue.activation == Activation::kSiluMul && nr % 2 != 0) {
     return "silu_mul needs pairs of gate and up panels: nr must be even";

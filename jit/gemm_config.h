@@ -22,18 +22,24 @@ struct GemmEpilogue {
 
 /// What every GEMM micro-kernel's Config begins with; a family adds the fields of its own.
 struct GemmConfig {
-  int mr = 1;        ///< rows, 1..16
-  int nr = 1;        ///< vectors of 16 packed columns, 1..4; even with silu_mul
-  int prefetch = 0;  ///< bytes ahead of each panel's stream, a multiple of 64; 0: none
+  int mr = 1;  ///< rows, 1..16
+  int nr = 1;  ///< vectors of 16 packed columns, 1..4; even with silu_mul
+  /// Lines of weights fetched ahead in a turn of four steps: 0; 4 * nr, the lines that the turn
+  /// itself will read some turns later, one stream a panel; or 1, 2 or 4 consecutive lines of what
+  /// a later call reads. GemmArgs says where from.
+  int prefetch = 0;
   bool poison = false;
   GemmEpilogue epilogue;
+  /// AVX512-BF16 instructions may be used. Without them the same bits come from AVX-512 F, BW and
+  /// DQ: dot products of bf16 as two FMAs on an f32 copy of A, conversions by integer arithmetic.
+  bool bf16 = true;
 
   auto operator<=>(const GemmConfig&) const = default;
 };
 
 /// A GEMM kernel's name, taken apart:
-///   <family>.<a><b><c>.mr6.nr4.pf1024.epi=bias+silu_mul[.<option>...][.poison]
-/// for example "int8_gemm.avx512.s8u8bf16.mr6.nr4.pf1024.epi=none.wide".
+///   <family>.<a><b><c>.mr6.nr4.pf16.epi=bias+silu_mul[.<option>...][.nobf16][.poison]
+/// for example "int8_gemm.avx512.s8u8bf16.mr6.nr4.pf16.epi=none.wide".
 struct GemmName {
   std::string_view family;  ///< two words: "int8_gemm.avx512"
   DType a = DType::kBF16;

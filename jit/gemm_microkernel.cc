@@ -1,17 +1,17 @@
 #include "jit/gemm_microkernel.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace quern::jit {
 namespace {
 
-constexpr int kUnroll = 4;
-
 // exp(r) on |r| <= ln2 / 2 as 1 + r + r^2 p(r), Cephes' single-precision coefficients: below 1 ulp
 // before the final scaling, and the scaling by 2^n is exact except into subnormals.
-constexpr float kSiluConstants[] = {
+constexpr float kConstants[] = {
     1.44269504088896341f,  // 0  log2(e)
     0.693359375f,          // 1  ln2, high part: n * this is exact for |n| < 2^15
     -2.12194440e-4f,       // 2  ln2, low part
@@ -24,6 +24,13 @@ constexpr float kSiluConstants[] = {
     1.0f,                  // 9
     -104.0f,               // 10 exp of anything below rounds to 0
     -0.0f,                 // 11 the sign bit
+};
+// For rounding to bf16, after those.
+constexpr int kFirstWord = 12;
+constexpr uint32_t kWords[] = {
+    1,       // 12 the bit that decides a tie
+    0x7fff,  // 13 just below half of bf16's last place
+    0x40,    // 14 makes a NaN quiet
 };
 
 }  // namespace
@@ -41,9 +48,18 @@ void GemmMicrokernel::emit() {
   emit_load_args();
   emit_setup();
   emit_load_partial();
+  Xbyak::Label not_yet, not_last, done;
+  section("fetch_rows");
+  cmp(arg(offsetof(GemmArgs, last)), 0);
+  je(not_yet, T_NEAR);
+  emit_fetch_rows(offsetof(GemmArgs, c), offsetof(GemmArgs, c_stride), true);
+  if (shape_.epilogue.residual) {
+    emit_fetch_rows(offsetof(GemmArgs, residual), offsetof(GemmArgs, residual_stride), false);
+  }
+  L(not_yet);
   emit_k_loop();
+  emit_teardown();
 
-  Xbyak::Label not_last, done;
   cmp(arg(offsetof(GemmArgs, last)), 0);
   je(not_last, T_NEAR);
   emit_to_f32();
@@ -53,7 +69,7 @@ void GemmMicrokernel::emit() {
   emit_store_partial();
   L(done);
   emit_return();
-  if (gate_up()) emit_constants();
+  emit_constants();
 }
 
 void GemmMicrokernel::emit_load_args() {
@@ -88,6 +104,7 @@ void GemmMicrokernel::emit_load_args() {
     p3_ = gp.take("panel_stride*3");
     lea(p3_, ptr[p_ + p_ * 2]);
   }
+  if (shape_.prefetch != 0) ahead_ = gp.take("prefetch");
 }
 
 Xbyak::RegExp GemmMicrokernel::row(int m) const {
@@ -112,22 +129,60 @@ Xbyak::RegExp GemmMicrokernel::row(int m) const {
   }
 }
 
-Xbyak::RegExp GemmMicrokernel::panel(int v) const {
+Xbyak::RegExp GemmMicrokernel::panel_of(const Xbyak::Reg64& base, int v) const {
   switch (v) {
     case 0:
-      return Xbyak::RegExp(b_);
+      return Xbyak::RegExp(base);
     case 1:
-      return b_ + p_;
+      return base + p_;
     case 2:
-      return b_ + p_ * 2;
+      return base + p_ * 2;
     default:
-      return b_ + p3_;
+      return base + p3_;
   }
 }
 
-void GemmMicrokernel::emit_prefetch(int b_offset) {
-  if (shape_.prefetch == 0) return;
-  for (int v = 0; v < shape_.nr; ++v) prefetcht0(ptr[panel(v) + (b_offset + shape_.prefetch)]);
+std::vector<Xbyak::Zmm> GemmMicrokernel::take_broadcasts() {
+  std::vector<Xbyak::Zmm> vectors = {vec.take("a.0")};
+  if (vec.free() > 0) vectors.push_back(vec.take("a.1"));
+  return vectors;
+}
+
+void GemmMicrokernel::give_back(const std::vector<Xbyak::Zmm>& vectors) {
+  for (const Xbyak::Zmm& z : vectors) vec.give_back(z);
+}
+
+// What this call reads itself goes to L1. What another call will read goes to L2: it must not push
+// this one's rows and panels out of L1. Spread over the turn, because a burst of misses fills the
+// line fill buffers that the turn's own loads need.
+void GemmMicrokernel::emit_prefetch(int step) {
+  if (streams()) {
+    for (int v = 0; v < shape_.nr; ++v) prefetcht0(ptr[panel_of(ahead_, v) + step * 64]);
+    return;
+  }
+  for (int i = 0; i < shape_.prefetch; ++i) {
+    if (i * kUnroll / shape_.prefetch == step) prefetcht1(ptr[ahead_ + i * 64]);
+  }
+}
+
+// The epilogue's lines of C and of the residual, a K loop ahead of their use: rows lie far apart,
+// so that no hardware prefetcher sees them coming. Without this a 64-row block of C that is not in
+// L2 cost 15 % of a 64 x 4096 x 4096 int8 product (bench/NOTES.md).
+void GemmMicrokernel::emit_fetch_rows(size_t base, size_t stride, bool for_write) {
+  const int bytes = outputs() * 16 * static_cast<int>(size_of(shape_.epilogue.c));
+  TakenGp row(gp, "row");
+  mov(*row, arg(base));
+  for (int m = 0; m < shape_.mr; ++m) {
+    for (int offset = 0; offset < bytes + 64; offset += 64) {
+      const Xbyak::Address line = ptr[*row + std::min(offset, bytes - 1)];
+      if (for_write) {
+        prefetchw(line);
+      } else {
+        prefetcht0(line);
+      }
+    }
+    if (m + 1 < shape_.mr) add(*row, arg(stride));
+  }
 }
 
 void GemmMicrokernel::emit_load_partial() {
@@ -157,43 +212,83 @@ void GemmMicrokernel::emit_store_partial() {
   }
 }
 
+// `count` times kUnroll steps.
+void GemmMicrokernel::emit_unrolled(const Xbyak::Reg64& count) {
+  loop(count, [&] {
+    for (int u = 0; u < kUnroll; ++u) {
+      emit_prefetch(u);
+      emit_step(u * step_.a_bytes, u * 64);
+    }
+    emit_advance(kUnroll);
+    if (shape_.prefetch != 0) add(ahead_, 64 * (streams() ? kUnroll : shape_.prefetch));
+  });
+}
+
+void GemmMicrokernel::emit_advance(int steps) {
+  add(a_, step_.a_bytes * steps);
+  if (shape_.mr > 8) add(a_high_, step_.a_bytes * steps);
+  add(b_, 64 * steps);
+}
+
+// steps = what is to be done after the part that is under way, whose unrolled turns `count` holds:
+// first the part that fetches ahead at args.prefetch, then the rest at args.prefetch_next.
 void GemmMicrokernel::emit_k_loop() {
   section("k_loop");
-  const auto advance = [this](int steps) {
-    add(a_, step_.a_bytes * steps);
-    if (shape_.mr > 8) add(a_high_, step_.a_bytes * steps);
-    add(b_, 64 * steps);
-  };
   TakenGp steps(gp, "steps");
   TakenGp count(gp, "count");
   mov(*steps, k_);
   if (step_.round_up) add(*steps, (1 << step_.k_step_log2) - 1);
   shr(*steps, step_.k_step_log2);
 
-  Xbyak::Label rest, tail;
-  mov(*count, *steps);
-  shr(*count, 2);
-  static_assert(kUnroll == 4, "the shift above divides by the unroll");
-  jz(rest, T_NEAR);
-  loop(*count, [&] {
-    for (int u = 0; u < kUnroll; ++u) {
-      emit_prefetch(u * 64);
-      emit_step(u * step_.a_bytes, u * 64);
+  static_assert(kUnroll == 4, "the shifts below divide by the unroll");
+  Xbyak::Label part, part_done, rest, tail;
+  if (shape_.prefetch != 0) {
+    if (streams()) {
+      mov(ahead_, arg(offsetof(GemmArgs, prefetch)));
+      mov(*count, arg(offsetof(GemmArgs, prefetch_steps)));
+      sub(*steps, *count);
+      shr(*count, 2);
+      jz(part_done, T_NEAR);
+    } else {
+      jmp(part_done, T_NEAR);
     }
-    advance(kUnroll);
-  });
-  L(rest);
+    L(part);
+    emit_unrolled(*count);
+    L(part_done);
+    mov(ahead_, arg(offsetof(GemmArgs, prefetch_next)));
+    mov(*count, *steps);
+    and_(*steps, kUnroll - 1);
+    shr(*count, 2);
+    jnz(part, T_NEAR);
+  } else {
+    mov(*count, *steps);
+    and_(*steps, kUnroll - 1);
+    shr(*count, 2);
+    jz(rest, T_NEAR);
+    emit_unrolled(*count);
+    L(rest);
+  }
   section("k_rest");
-  and_(*steps, kUnroll - 1);
+  test(*steps, *steps);
   jz(tail, T_NEAR);
   loop(*steps, [&] {
     emit_step(0, 0);
-    advance(1);
+    emit_advance(1);
   });
   L(tail);
   if (!step_.round_up) {
     section("k_tail");
     emit_k_tail();
+  }
+  if (shape_.prefetch != 0) gp.give_back(ahead_);
+}
+
+void GemmMicrokernel::emit_scale_columns() {
+  section("scale_columns");
+  TakenGp col_scale(gp, "col_scale");
+  mov(*col_scale, arg(offsetof(GemmArgs, col_scale)));
+  for (int m = 0; m < shape_.mr; ++m) {
+    for (int v = 0; v < shape_.nr; ++v) vmulps(acc(m, v), acc(m, v), ptr[*col_scale + v * 64]);
   }
 }
 
@@ -256,7 +351,6 @@ void GemmMicrokernel::emit_bias(int m, int v) {
 // operand when either is NaN.
 void GemmMicrokernel::emit_silu_mul(int m) {
   section("silu_mul");
-  const auto constant = [this](int i) { return ptr_b[rip + constants_ + i * 4]; };
   TakenVec e(vec, "silu.e");
   TakenVec n(vec, "silu.n");
   TakenVec p(vec, "silu.p");
@@ -300,20 +394,47 @@ void GemmMicrokernel::emit_store(const Xbyak::Zmm& t, int j) {
     vmovups(ptr[c_ + j * 64] | columns(j), t);
     return;
   }
+  if (!shape_.bf16) {
+    emit_to_bf16(t);
+    vpmovdw(ptr[c_ + j * 32] | columns(j), t);
+    return;
+  }
   const Xbyak::Ymm half(t.getIdx());
   vcvtneps2bf16(half, t);
   vmovdqu16(ptr[c_ + j * 32] | columns(j), half);
 }
 
+// What vcvtneps2bf16 does, in the low half of each lane: to nearest even by adding just below half
+// a last place, plus one where the last place is odd; denormals become zeros of their sign, NaNs
+// quiet.
+void GemmMicrokernel::emit_to_bf16(const Xbyak::Zmm& t) {
+  constexpr uint8_t kIsNan = 0x81, kIsDenormal = 0x20;
+  TakenVec rounded(vec, "rounded");
+  TakenMask special(mask, "special");
+  vpsrld(*rounded, t, 16);
+  vpandd(*rounded, *rounded, constant(12));
+  vpaddd(*rounded, *rounded, constant(13));
+  vpaddd(*rounded, *rounded, t);
+  vfpclassps(*special, t, kIsDenormal);
+  vpandd(*rounded | *special, t, constant(11));
+  vfpclassps(*special, t, kIsNan);
+  vmovaps(*rounded | *special, t);
+  vpsrld(t, *rounded, 16);
+  vpord(t | *special, t, constant(14));
+}
+
 void GemmMicrokernel::emit_constants() {
+  if (!gate_up() && shape_.bf16) return;
   section("constants");
   align(64);
   L(constants_);
-  for (float f : kSiluConstants) {
+  for (float f : kConstants) {
     uint32_t bits;
     std::memcpy(&bits, &f, 4);
     dd(bits);
   }
+  static_assert(std::size(kConstants) == kFirstWord);
+  for (uint32_t bits : kWords) dd(bits);
 }
 
 }  // namespace quern::jit

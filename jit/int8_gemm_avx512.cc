@@ -43,14 +43,14 @@ void Int8GemmAvx512::emit_step(int a_offset, int b_offset) {
     b.push_back(vec.take("b." + std::to_string(v)));
     vmovups(b.back(), ptr[panel(v) + b_offset]);
   }
-  {
-    TakenVec a(vec, "a");
-    for (int m = 0; m < shape().mr; ++m) {
-      vpbroadcastd(*a, ptr[row(m) + a_offset]);
-      for (int v = 0; v < shape().nr; ++v) vpdpbusd(acc(m, v), b[static_cast<size_t>(v)], *a);
-    }
+  const std::vector<Xbyak::Zmm> broadcasts = take_broadcasts();
+  for (int m = 0; m < shape().mr; ++m) {
+    const Xbyak::Zmm& a = broadcasts[static_cast<size_t>(m) % broadcasts.size()];
+    vpbroadcastd(a, ptr[row(m) + a_offset]);
+    for (int v = 0; v < shape().nr; ++v) vpdpbusd(acc(m, v), b[static_cast<size_t>(v)], a);
   }
-  for (const Xbyak::Zmm& z : b) vec.give_back(z);
+  give_back(broadcasts);
+  give_back(b);
 }
 
 void Int8GemmAvx512::emit_load_partial() {

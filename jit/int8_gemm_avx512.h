@@ -19,7 +19,7 @@ struct Int8GemmAvx512Config : GemmConfig {  // mr * nr + nr + 1 <= 32
   auto operator<=>(const Int8GemmAvx512Config&) const = default;
 };
 
-/// "int8_gemm.avx512.s8u8bf16.mr6.nr4.pf1024.epi=none", then ".wide" and ".poison" where set.
+/// "int8_gemm.avx512.s8u8bf16.mr6.nr4.pf16.epi=none", then ".wide" and ".poison" where set.
 std::string to_string(const Int8GemmAvx512Config& config);
 std::optional<Int8GemmAvx512Config> parse_int8_gemm_avx512(std::string_view name);
 

@@ -85,7 +85,12 @@ class Leaves {
 /// Feature bits as CPUID states them, before anybody asked whether the state is enabled.
 struct CpuidBits {
   explicit CpuidBits(const Leaves& leaves)
-      : leaf1(leaves.get(1)), leaf7(leaves.get(7)), leaf7_1(leaves.get(7, 1)) {}
+      : leaf0(leaves.get(0)),
+        leaf1(leaves.get(1)),
+        leaf7(leaves.get(7)),
+        leaf7_1(leaves.get(7, 1)) {}
+
+  bool intel() const { return leaf0.ebx == 0x756e6547; }  // "Genu", little-endian
 
   bool osxsave() const { return bit(leaf1.ecx, 27); }
   bool avx512f() const { return bit(leaf7.ebx, 16); }
@@ -104,7 +109,7 @@ struct CpuidBits {
   bool amx_int8() const { return bit(leaf7.edx, 25); }
   bool amx_fp16() const { return bit(leaf7_1.eax, 21); }
 
-  CpuidRegs leaf1, leaf7, leaf7_1;
+  CpuidRegs leaf0, leaf1, leaf7, leaf7_1;
 };
 
 struct NamedBit {
@@ -319,6 +324,7 @@ void set_avx512(const CpuidBits& cpu, bool state_on, IsaFeatures* f) {
   f->avx512_core = state_on && cpu.avx512core();
   f->vnni = f->avx512_core && cpu.vnni();
   f->bf16 = f->avx512_core && cpu.bf16();
+  f->slow_bf16_dots = f->bf16 && cpu.intel();
   f->vbmi = f->avx512_core && cpu.vbmi();
   f->vbmi2 = f->avx512_core && cpu.vbmi2();
   f->fp16 = f->avx512_core && cpu.fp16();

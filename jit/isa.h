@@ -54,6 +54,10 @@ struct IsaFeatures {
   bool vbmi = false;
   bool vbmi2 = false;
   bool fp16 = false;
+  /// vdpbf16ps is slower than the two FMAs it stands for: so on Intel's cores up to Granite Rapids,
+  /// which start one every other cycle and four FMAs in that time. A hint for speed, from the
+  /// vendor; it never decides what can run.
+  bool slow_bf16_dots = false;
   bool bmi2 = false;  ///< bzhi and friends; needs no state of its own
   bool amx_tile = false;
   bool amx_int8 = false;
@@ -71,10 +75,11 @@ inline constexpr char kStageAmxXcr0[] = "amx: XCR0";
 inline constexpr char kStageAmxPermission[] = "amx: permission";
 
 /// Runs every stage, also after one has failed, so that the report tells the whole story; a stage
-/// that cannot be run for want of an earlier one has failed and says which. Uses feature bits only,
-/// never vendor or model. Below max_level kAmx no arch_prctl is made (a sandbox may kill the
-/// process for it), and report->level is then at most kAvx512. `report` may be null. report->level
-/// is what the machine can do, the returned level is that capped by max_level.
+/// that cannot be run for want of an earlier one has failed and says which. What can run
+/// is decided by feature bits only, never by vendor or model. Below max_level kAmx no arch_prctl is
+/// made (a sandbox may kill the process for it), and report->level is then at most kAvx512.
+/// `report` may be null. report->level is what the machine can do, the returned level is that
+/// capped by max_level.
 IsaFeatures detect(const CpuSource& source, IsaLevel max_level, IsaReport* report);
 
 }  // namespace quern::jit

@@ -41,6 +41,13 @@ class RegPool {
     owner_[reg.getIdx()].clear();
   }
 
+  /// How many can still be taken.
+  int free() const {
+    int count = 0;
+    for (int index : order_) count += owner_[static_cast<size_t>(index)].empty() ? 1 : 0;
+    return count;
+  }
+
   /// Every register ever taken and its last holder, "zmm0=acc.0.0 zmm1=acc.0.1 ...".
   std::string map() const {
     std::string text;

@@ -24,14 +24,12 @@ struct Bf16Gemm::Impl {
 
 namespace {
 
-PackedGemmSpec make_spec(const Bf16GemmDesc& desc) {
+PackedGemmSpec make_spec(const Bf16GemmDesc& desc, const jit::IsaFeatures& features) {
   PackedGemmSpec spec;
   spec.gemm.problem = gemm_problem("bf16_gemm", desc);
-  spec.gemm.facts = {.k = desc.k, .a_bytes = 2, .weight_bytes = 2, .max_mr = 6, .wide = false};
-  use_kernels(jit::Bf16GemmAvx512Config{{}, DType::kBF16}, &spec.gemm);
+  use_bf16_kernels(DType::kBF16, features, &spec);
   spec.layout =
       spec.gemm.gate_up() ? WeightLayout::kBf16Vnni2N16GateUp : WeightLayout::kBf16Vnni2N16;
-  spec.needs.bf16 = true;
   return spec;
 }
 
@@ -40,7 +38,7 @@ PackedGemmSpec make_spec(const Bf16GemmDesc& desc) {
 Result<Bf16Gemm> Bf16Gemm::create(const Context& ctx, const Bf16GemmDesc& desc) {
   return no_throw(kNoMemoryForPlan, [&]() -> Result<Bf16Gemm> {
     if (const Status s = check_gemm_desc(desc, kMaxExtent); !s.ok()) return s;
-    auto gemm = PackedGemm::create(ctx, make_spec(desc));
+    auto gemm = PackedGemm::create(ctx, make_spec(desc, ctx.impl().features));
     if (!gemm.ok()) return gemm.status();
     Bf16Gemm op;
     op.impl_ = std::make_shared<const Impl>(Impl{desc, std::move(*gemm)});

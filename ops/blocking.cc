@@ -1,6 +1,7 @@
 #include "ops/blocking.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "ops/checked.h"
@@ -8,17 +9,45 @@
 namespace quern::inline v0 {
 namespace {
 
+constexpr int kVectorRegisters = 32;
+constexpr int kMostRows = 16;
+constexpr int kMostPanels = 4;
+
 // Cache sizes from CPUID can be masked (they are on cloud machines), so these are the assumptions:
-// 48 KiB L1d and 1 MiB L2 a core. A register block's rows of A must stay in L1 while the panels of
-// B stream past them, with half of L1 left for those.
-constexpr int64_t kL1ForA = 24 << 10;
-// Up to this many rows a call is decode: weights come from memory once and bandwidth decides.
-constexpr int64_t kDecodeRows = 16;
-// Measured on a 2-core Zen 5 machine: four streams a thread, 1 KiB ahead.
-constexpr int kDecodePrefetch = 1024;
-// Rows that keep the partial sums of one column block (mc * 64 * 4 bytes) inside L2 beside the
-// panels.
-constexpr int64_t kRowsWithPartials = 192;
+// 48 KiB L1d and 1 MiB L2 a core. Two chunks of weights, the one that is multiplied and the one
+// that is fetched meanwhile, and the rows of A that pass over them share L2.
+constexpr int64_t kL2ForChunk = 256 << 10;
+constexpr int64_t kL2ForRows = 512 << 10;
+// Half of L1: with few row blocks a chunk is read again before it is old.
+constexpr int64_t kL1ForChunk = 24 << 10;
+constexpr int64_t kFewRows = 32;
+// In flight over all streams of a thread: bandwidth times latency is 2 to 3 KiB, and a stream must
+// be ahead of the hardware's own prefetcher to be of use (bench/NOTES.md).
+constexpr int kPrefetch = 4096;
+
+struct RegisterBlock {
+  int mr = 0;
+  int nr = 0;
+};
+
+// Up to 16 rows the block takes them all, as wide as the registers allow: weights pass once, and a
+// single pass is the only one whose stream from memory and dot products overlap well. More rows
+// pass in blocks of 9 by 3 (95 % of Granite Rapids' peak from L1, where 6 by 4 gets 92 and 14 by 2
+// 90 %). A family that decodes its weights does so again for every block, so there rows count most.
+RegisterBlock register_block(const GemmFacts& facts, int64_t m) noexcept {
+  const auto legal = [&](int nr) { return !facts.pairs || nr % 2 == 0; };
+  if (m <= kMostRows) {
+    for (int nr : {4, 3, 2, 1}) {
+      if (legal(nr) && max_mr(facts, nr) >= m) return {max_mr(facts, nr), nr};
+    }
+  }
+  const std::array<int, 4> plain = {3, 4, 2, 1};
+  const std::array<int, 4> decoding = {1, 2, 3, 4};
+  for (int nr : facts.panel_registers > 1 ? decoding : plain) {
+    if (legal(nr)) return {max_mr(facts, nr), nr};
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -45,24 +74,38 @@ ThreadGrid choose_grid(int64_t m, int64_t units, int threads) noexcept {
   return best;
 }
 
+int max_mr(const GemmFacts& facts, int nr) noexcept {
+  const int left = kVectorRegisters - facts.other_registers - nr * facts.panel_registers;
+  return std::clamp(left / nr, 0, kMostRows);
+}
+
 GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
+  const RegisterBlock block = register_block(facts, m);
   GemmBlocking b;
-  b.mr = facts.max_mr;
-  b.nr = 4;
+  b.mr = block.mr;
+  b.nr = block.nr;
   b.nc = int64_t{16} * b.nr;
-  b.prefetch_bytes = m <= kDecodeRows ? kDecodePrefetch : 0;
-  if (m > b.mr && !facts.wide) {
-    const int64_t fitting = kL1ForA / b.mr / facts.a_bytes / 64 * 64;
-    if (facts.k > fitting + fitting / 2) b.kc = std::max<int64_t>(fitting, 64);
-  }
+  b.mc = int64_t{1} << 30;
+  b.prefetch_bytes = kPrefetch / b.nr / 64 * 64;
   if (facts.wide) b.kc = kWideK;
-  b.mc = b.kc == 0 ? int64_t{1} << 30 : kRowsWithPartials / b.mr * b.mr;
+  if (m > b.mr) {
+    if (!facts.wide) {
+      const int64_t cache = m <= kFewRows ? kL1ForChunk : kL2ForChunk;
+      const int64_t fitting = cache / b.nc / facts.weight_bytes / 64 * 64;
+      if (facts.k > fitting + fitting / 2) b.kc = fitting;
+    }
+    const int64_t rows = kL2ForRows / std::max<int64_t>(facts.k * facts.a_bytes, 1);
+    b.mc = std::clamp<int64_t>(rows, 8 * b.mr, 4096) / b.mr * b.mr;
+  } else if (b.kc != 0) {
+    b.mc = b.mr;
+  }
   return b;
 }
 
 const char* invalid(const GemmBlocking& b, const GemmFacts& facts) noexcept {
-  if (b.nr != 4) return "nr must be 4";
-  if (b.mr < 1 || b.mr > facts.max_mr) return "mr is out of the kernel family's range";
+  if (b.nr < 1 || b.nr > kMostPanels) return "nr must be 1..4";
+  if (facts.pairs && b.nr % 2 != 0) return "nr must be even for gate and up panels";
+  if (b.mr < 1 || b.mr > max_mr(facts, b.nr)) return "mr is out of the kernel family's range";
   if (b.mc < b.mr || b.mc > int64_t{1} << 30) return "mc must be mr..2^30";
   if (b.nc != int64_t{16} * b.nr) return "nc must be 16 * nr";
   if (b.kc < 0 || b.kc % 64 != 0) return "kc must be 0 or a multiple of 64";

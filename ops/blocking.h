@@ -32,15 +32,20 @@ ThreadGrid choose_grid(int64_t m, int64_t units, int threads) noexcept;
 /// Facts about a GEMM that blocking depends on.
 struct GemmFacts {
   int64_t k = 0;
-  int a_bytes = 2;       ///< of one element of A as the kernel reads it
-  int weight_bytes = 2;  ///< of one weight
-  int max_mr = 6;        ///< of the kernel family with nr = 4
-  bool wide = false;     ///< K is cut at multiples of kWideK whatever else holds
+  int a_bytes = 2;          ///< of one element of A as the kernel reads it
+  int weight_bytes = 2;     ///< of one weight
+  int panel_registers = 1;  ///< vector registers a panel of the block takes beside its accumulators
+  int other_registers = 1;  ///< and those the block takes whatever its size is
+  bool wide = false;        ///< K is cut at multiples of kWideK whatever else holds
+  bool pairs = false;       ///< gate and up panels: blocks are an even number of panels wide
 };
 
 /// Longer s8 x s8 sums are cut at fixed multiples of this and added in 64 bits (numeric contract,
 /// ops/README.md).
 constexpr int64_t kWideK = 65536;
+
+/// The most rows a register block of nr panels can have; 0 where the family has none so wide.
+int max_mr(const GemmFacts& facts, int nr) noexcept;
 
 /// The compiled-in answer for M rows.
 GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept;

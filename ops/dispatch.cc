@@ -3,7 +3,7 @@
 namespace quern::inline v0 {
 namespace {
 
-const char* refuse_avx512(const ContextImpl& ctx, const Avx512Needs& needs) {
+const char* refuse_avx512(const ContextImpl& ctx) {
   if (ctx.level < IsaLevel::kAvx512) {
     return ctx.report.level >= IsaLevel::kAvx512
                ? "the level is capped to none (ContextOptions::max_isa, QUERN_MAX_ISA)"
@@ -11,9 +11,6 @@ const char* refuse_avx512(const ContextImpl& ctx, const Avx512Needs& needs) {
                  "(quern-smoke doctor names the failed stage)";
   }
   if (!ctx.features.bmi2) return "this machine has no BMI2";
-  if (needs.bf16 && !ctx.features.bf16) {
-    return "this machine has no AVX512-BF16, which bf16 dot products need";
-  }
   return nullptr;
 }
 
@@ -36,9 +33,9 @@ std::string Dispatch::explain() const {
   return text;
 }
 
-Dispatch choose_family(const ContextImpl& ctx, const Avx512Needs& needs) {
+Dispatch choose_family(const ContextImpl& ctx) {
   Dispatch dispatch;
-  const char* const avx512 = refuse_avx512(ctx, needs);
+  const char* const avx512 = refuse_avx512(ctx);
   dispatch.candidates = {
       {"amx", IsaLevel::kAmx, "no AMX generator in this version of quern"},
       {"avx512", IsaLevel::kAvx512, avx512},

@@ -28,11 +28,6 @@ struct Dispatch {
   std::string explain() const;
 };
 
-/// What the op's avx512 family needs beyond the level.
-struct Avx512Needs {
-  bool bf16 = false;
-};
-
-Dispatch choose_family(const ContextImpl& ctx, const Avx512Needs& needs);
+Dispatch choose_family(const ContextImpl& ctx);
 
 }  // namespace quern::inline v0

@@ -14,6 +14,20 @@ bool cuts_k(const GemmBlocking& b, const GemmFacts& facts) noexcept {
   return b.kc != 0 && b.kc < facts.k;
 }
 
+/// Lines a turn that the micro-kernel fetches ahead. One row block streams what it is about to
+/// read. Several share the next chunk of weights, which each of them could fetch in 4 * nr lines a
+/// turn: as few as cover it, because the fewer the lines, the less they get in the way.
+int prefetch_lines(const GemmBlocking& b, int64_t m) noexcept {
+  if (b.prefetch_bytes == 0) return 0;
+  const int64_t whole = int64_t{4} * b.nr;
+  const int64_t blocks = ceil_div(std::min(m, b.mc), b.mr);
+  if (blocks == 1) return static_cast<int>(whole);
+  for (int lines : {1, 2}) {
+    if (blocks * lines >= whole) return lines;
+  }
+  return 4;
+}
+
 std::string describe(const GemmBlocking& b) {
   return "mr " + std::to_string(b.mr) + ", nr " + std::to_string(b.nr) + ", mc " +
          std::to_string(b.mc) + ", kc " + (b.kc == 0 ? "all" : std::to_string(b.kc)) +
@@ -25,6 +39,7 @@ std::string describe(const GemmBlocking& b) {
 Result<GemmPlan> GemmPlan::create(ContextImpl& ctx, GemmSpec spec) {
   GemmPlan plan;
   plan.spec_ = std::move(spec);
+  plan.spec_.facts.pairs = plan.spec_.gate_up();
   for (int i = 0; i < kMBuckets; ++i) {
     if (const Status status = plan.fill_bucket(ctx, i); !status.ok()) return status;
   }
@@ -48,26 +63,27 @@ Status GemmPlan::fill_bucket(ContextImpl& ctx, int index) {
       }
     }
   }
-  const auto set = kernel_set(ctx, bucket.blocking);
+  const auto set = kernel_set(ctx, bucket.blocking, prefetch_lines(bucket.blocking, m));
   if (!set.ok()) return set.status();
   bucket.set = *set;
   return {};
 }
 
-Result<size_t> GemmPlan::kernel_set(ContextImpl& ctx, const GemmBlocking& b) {
+Result<size_t> GemmPlan::kernel_set(ContextImpl& ctx, const GemmBlocking& b, int prefetch) {
   for (size_t i = 0; i < sets_.size(); ++i) {
     const KernelSet& s = sets_[i];
-    if (s.mr == b.mr && s.nr == b.nr && s.prefetch == b.prefetch_bytes) return i;
+    if (s.mr == b.mr && s.nr == b.nr && s.prefetch == prefetch) return i;
   }
-  KernelSet set{b.mr, b.nr, b.prefetch_bytes, {}};
+  KernelSet set{b.mr, b.nr, prefetch, {}};
   for (int mr = 1; mr <= b.mr; ++mr) {
     for (int nr = 1; nr <= b.nr; ++nr) {
       if (spec_.gate_up() && nr % 2 != 0) {  // gate and up come in pairs, so no block is this wide
         set.kernels.push_back(nullptr);
         continue;
       }
-      auto kernel = ctx.kernel(spec_.kernel_name(mr, nr, b.prefetch_bytes),
-                               [&] { return spec_.generate(mr, nr, b.prefetch_bytes); });
+      const int lines = prefetch == 4 * b.nr ? 4 * nr : prefetch;
+      auto kernel = ctx.kernel(spec_.kernel_name(mr, nr, lines),
+                               [&] { return spec_.generate(mr, nr, lines); });
       if (!kernel.ok()) return kernel.status();
       set.kernels.push_back(std::move(*kernel));
     }
@@ -104,15 +120,16 @@ std::string GemmPlan::explain() const {
     const auto same = [&](int other) {
       const Bucket& x = buckets_[static_cast<size_t>(first)];
       const Bucket& y = buckets_[static_cast<size_t>(other)];
-      return describe(x.blocking) == describe(y.blocking) && x.source == y.source &&
-             x.refused == y.refused;
+      return describe(x.blocking) == describe(y.blocking) && x.set == y.set &&
+             x.source == y.source && x.refused == y.refused;
     };
     if (i + 1 < kMBuckets && same(i + 1)) continue;
     const Bucket& bucket = buckets_[static_cast<size_t>(first)];
     const int64_t from = first == 0 ? 1 : bucket_m(first - 1) + 1;
     text += "  m " + std::to_string(from) + "..";
     if (i + 1 < kMBuckets) text += std::to_string(bucket_m(i));
-    text += ": " + describe(bucket.blocking) + " (" + bucket.source + ")\n";
+    text += ": " + describe(bucket.blocking) + ", kernel " +
+            sets_[bucket.set].kernels.back()->name + " (" + bucket.source + ")\n";
     if (bucket.refused != nullptr) {
       text += "    tuning entry refused: " + std::string(bucket.refused) + '\n';
     }

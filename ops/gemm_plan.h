@@ -20,7 +20,7 @@ namespace quern::inline v0 {
 struct KernelSet {
   int mr = 0;
   int nr = 0;
-  int prefetch = 0;
+  int prefetch = 0;  ///< lines a turn, of the widest block
   std::vector<jit::KernelHandle> kernels;
 
   const jit::Kernel& at(int rows, int vectors) const {
@@ -66,7 +66,7 @@ class GemmPlan {
   };
 
   Status fill_bucket(ContextImpl& ctx, int index);
-  Result<size_t> kernel_set(ContextImpl& ctx, const GemmBlocking& blocking);
+  Result<size_t> kernel_set(ContextImpl& ctx, const GemmBlocking& blocking, int prefetch);
 
   GemmSpec spec_;
   std::array<Bucket, kMBuckets> buckets_;

@@ -1,8 +1,11 @@
 // The loops around the micro-kernel:
 //   for mc rows of A                     partial sums of one column block fit L2
-//     for 16 nr columns of W             4 panels, kc deep, stay in L2 for all of these rows
+//     for 16 nr columns of W             nr panels, kc deep: a chunk of weights, in L2 for these
+//     rows
 //       for kc of K                      mr rows of A, kc deep, stay in L1
 //         for mr rows                    one kernel call
+// While the rows of a chunk are multiplied, the next chunk is fetched: memory and the dot products
+// work at the same time, which decides everything between M = 8 and M = 64.
 #include <algorithm>
 
 #include "ops/checked.h"
@@ -26,40 +29,106 @@ class Walk {
         partial_(partial) {}
 
   void rows_and_panels(Range rows, Range panels) noexcept {
-    for (int64_t row = rows.begin; row < rows.end; row += blocking_.mc) {
-      const Range chunk{row, std::min(row + blocking_.mc, rows.end)};
-      for (int64_t panel = panels.begin; panel < panels.end; panel += blocking_.nr) {
-        column_block(chunk, {panel, std::min(panel + blocking_.nr, panels.end)});
-      }
+    rows_ = rows;
+    panels_ = panels;
+    Chunk chunk;
+    chunk.rows = {rows.begin, std::min(rows.begin + blocking_.mc, rows.end)};
+    chunk.panels = {panels.begin, std::min(panels.begin + blocking_.nr, panels.end)};
+    chunk.depth = {0, std::min(kc(), facts_.k)};
+    if (chunk.rows.size() <= 0 || chunk.panels.size() <= 0) return;
+    while (true) {
+      Chunk next = chunk;
+      const bool last = !advance(&next);
+      multiply(chunk, last ? nullptr : weights(next));
+      if (last) return;
+      chunk = next;
     }
   }
 
  private:
-  void column_block(Range rows, Range panels) noexcept {
-    const int64_t k = facts_.k;
-    const int64_t kc = blocking_.kc == 0 ? std::max<int64_t>(k, 1) : blocking_.kc;
-    // Rows in blocks that differ by at most one, so that 7 rows are 4 + 3 and not 6 + 1.
-    const int64_t blocks = ceil_div(rows.size(), blocking_.mr);
-    int64_t k0 = 0;
-    do {
-      const Range depth{k0, std::min(k0 + kc, k)};
-      for (int64_t i = 0; i < blocks; ++i) {
-        const Range r = split_range(rows.size(), blocks, i);
-        kernel_call({rows.begin + r.begin, rows.begin + r.end}, r.begin, panels, depth);
-      }
-      k0 += kc;
-    } while (k0 < k);
+  /// Weights that are multiplied with mc rows before the walk moves on.
+  struct Chunk {
+    Range rows;
+    Range panels;
+    Range depth;
+  };
+
+  int64_t kc() const noexcept {
+    return blocking_.kc == 0 ? std::max<int64_t>(facts_.k, 1) : blocking_.kc;
   }
 
-  void kernel_call(Range rows, int64_t row_in_chunk, Range panels, Range depth) const noexcept {
+  /// To the chunk after this one; false at the end.
+  bool advance(Chunk* c) const noexcept {
+    const auto step = [](Range* r, int64_t by, const Range& all) {
+      r->begin = r->end;
+      const bool more = r->begin < all.end;
+      if (!more) r->begin = all.begin;
+      r->end = std::min(r->begin + by, all.end);
+      return more;
+    };
+    return step(&c->depth, kc(), {0, facts_.k}) || step(&c->panels, blocking_.nr, panels_) ||
+           step(&c->rows, blocking_.mc, rows_);
+  }
+
+  const std::byte* weights(const Chunk& c) const noexcept {
+    return run_.weights->data() + c.panels.begin * run_.weights->panel_bytes() +
+           c.depth.begin * depth_bytes();
+  }
+  /// Of one element of depth in a panel.
+  int64_t depth_bytes() const noexcept { return kPanelColumns * facts_.weight_bytes; }
+
+  /// `next`: the weights the walk multiplies after these, or null.
+  void multiply(const Chunk& chunk, const std::byte* next) const noexcept {
+    // Rows in blocks that differ by at most one, so that 7 rows are 4 + 3 and not 6 + 1.
+    const int64_t blocks = ceil_div(chunk.rows.size(), blocking_.mr);
+    for (int64_t i = 0; i < blocks; ++i) {
+      const Range r = split_range(chunk.rows.size(), blocks, i);
+      const Range rows{chunk.rows.begin + r.begin, chunk.rows.begin + r.end};
+      jit::GemmArgs args = operands(rows, r.begin, chunk);
+      if (blocks == 1) {
+        fetch_stream(&args, next);
+      } else {
+        fetch_piece(&args, next, i);
+      }
+      kernels_.at(static_cast<int>(rows.size()), static_cast<int>(chunk.panels.size())).call(args);
+    }
+  }
+
+  /// One row block: each panel is fetched a fixed distance ahead of where it is read, at its end
+  /// already the panel that comes next.
+  void fetch_stream(jit::GemmArgs* args, const std::byte* next) const noexcept {
+    const auto* b = static_cast<const std::byte*>(args->b);
+    const int64_t ahead = blocking_.prefetch_bytes;
+    const int64_t bytes = args->k * depth_bytes();
+    args->prefetch = b + ahead;
+    args->prefetch_steps = std::max<int64_t>(bytes - ahead, 0) / kVectorBytes / 4 * 4;
+    args->prefetch_next = next == nullptr ? b : next;
+  }
+
+  /// Several row blocks: the next chunk is dealt out to them in pieces as long as a call can fetch.
+  /// A block without a piece fetches what it is reading, which costs next to nothing.
+  void fetch_piece(jit::GemmArgs* args, const std::byte* next, int64_t block) const noexcept {
+    args->prefetch_steps = 0;
+    args->prefetch_next = args->b;
+    if (next == nullptr || kernels_.prefetch == 0) return;
+    constexpr int64_t kLinesOfATurn = 4;  // of one panel
+    const int64_t pieces_of_panel = std::max<int64_t>(kLinesOfATurn / kernels_.prefetch, 1);
+    const int64_t panel = block / pieces_of_panel;
+    if (panel >= blocking_.nr) return;
+    args->prefetch_next = next + panel * args->panel_stride +
+                          block % pieces_of_panel * (args->k * depth_bytes() / pieces_of_panel);
+  }
+
+  jit::GemmArgs operands(Range rows, int64_t row_in_chunk, const Chunk& chunk) const noexcept {
     const GemmSpec& spec = run_.plan->spec();
+    const Range& depth = chunk.depth;
+    const Range& panels = chunk.panels;
     const int64_t column = panels.begin / parts_ * kPanelColumns;
     const int64_t partial_row = blocking_.nr * kVectorBytes * (facts_.wide ? 2 : 1);
     jit::GemmArgs args;
     args.a = run_.a + rows.begin * run_.a_stride + depth.begin * facts_.a_bytes;
     args.a_stride = run_.a_stride;
-    args.b = run_.weights->data() + panels.begin * run_.weights->panel_bytes() +
-             depth.begin * kPanelColumns * facts_.weight_bytes;
+    args.b = weights(chunk);
     args.panel_stride = run_.weights->panel_bytes();
     args.k = depth.size();
     args.acc = partial_ + row_in_chunk * partial_row;
@@ -83,7 +152,7 @@ class Walk {
       args.residual = run_.residual + rows.begin * run_.residual_stride + column * run_.c_bytes;
       args.residual_stride = run_.residual_stride;
     }
-    kernels_.at(static_cast<int>(rows.size()), static_cast<int>(panels.size())).call(args);
+    return args;
   }
 
   const GemmRun& run_;
@@ -92,6 +161,8 @@ class Walk {
   const KernelSet& kernels_;
   const int64_t parts_;
   std::byte* const partial_;
+  Range rows_;
+  Range panels_;
 };
 
 }  // namespace

@@ -42,24 +42,22 @@ Status check(const Int8GemmDesc& desc) noexcept {
                 static_cast<int64_t>(desc.activations));
 }
 
-PackedGemmSpec make_spec(const Int8GemmDesc& desc) {
+PackedGemmSpec make_spec(const Int8GemmDesc& desc, const jit::IsaFeatures& features) {
   PackedGemmSpec spec;
   GemmSpec& gemm = spec.gemm;
   gemm.problem = gemm_problem("int8_gemm", desc);
   gemm.problem.a = desc.a;
   gemm.problem.activations = desc.activations;
   if (desc.activations == Int8Activations::kBF16) {
-    gemm.facts = {.k = desc.k, .a_bytes = 2, .weight_bytes = 1, .max_mr = 4, .wide = false};
-    use_kernels(jit::Bf16GemmAvx512Config{{}, DType::kU8}, &gemm);
+    use_bf16_kernels(DType::kU8, features, &spec);
   } else {
     const bool wide = desc.k >= kFirstWideK;
-    gemm.facts = {.k = desc.k, .a_bytes = 1, .weight_bytes = 1, .max_mr = 6, .wide = wide};
-    use_kernels(jit::Int8GemmAvx512Config{{}, wide}, &gemm);
-    spec.quantized_rows = true;
+    gemm.facts = {.k = desc.k, .a_bytes = 1, .weight_bytes = 1, .wide = wide};
+    use_kernels(jit::Int8GemmAvx512Config{{}, wide}, features, &gemm);
+    spec.rows = RowPreparation::kQuantize;
     spec.a_scaled = desc.activations == Int8Activations::kS8;
   }
   spec.layout = gemm.gate_up() ? WeightLayout::kU8Vnni4N16GateUp : WeightLayout::kU8Vnni4N16;
-  spec.needs.bf16 = desc.activations == Int8Activations::kBF16 || desc.c == DType::kBF16;
   return spec;
 }
 
@@ -68,7 +66,7 @@ PackedGemmSpec make_spec(const Int8GemmDesc& desc) {
 Result<Int8Gemm> Int8Gemm::create(const Context& ctx, const Int8GemmDesc& desc) {
   return no_throw(kNoMemoryForPlan, [&]() -> Result<Int8Gemm> {
     if (const Status s = check(desc); !s.ok()) return s;
-    auto gemm = PackedGemm::create(ctx, make_spec(desc));
+    auto gemm = PackedGemm::create(ctx, make_spec(desc, ctx.impl().features));
     if (!gemm.ok()) return gemm.status();
     Int8Gemm op;
     op.impl_ = std::make_shared<const Impl>(Impl{desc, std::move(*gemm)});

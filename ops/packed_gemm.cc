@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "jit/bf16_gemm_avx512.h"
+#include "jit/bf16_gemm_fma_avx512.h"
 #include "jit/quantize_rows_avx512.h"
 #include "ops/mxcsr.h"
 #include "ops/poison.h"
@@ -11,61 +13,85 @@
 namespace quern::inline v0 {
 namespace {
 
-/// One call. With quantized rows phase 0 fills them and phase 1 multiplies; they are the same phase
-/// where every thread quantizes the few rows for itself and no barrier is needed.
+/// One call. With prepared rows phase 0 fills them and phase 1 multiplies; they are the same phase
+/// where every thread prepares the few rows for itself and no barrier is needed.
 struct Job {
   GemmRun run;
-  QuantizedRows rows;
+  PreparedRows rows;
   const jit::Kernel* quantize = nullptr;
   MatrixView a;
   const float* a_scale = nullptr;  ///< the caller's, with s8 activations
   std::byte* partials = nullptr;
   int64_t partial_bytes = 0;
 
-  int phases() const noexcept { return quantize != nullptr && rows.copies == 1 ? 2 : 1; }
+  bool prepares() const noexcept { return rows.bytes() != 0; }
+  int phases() const noexcept { return prepares() && !rows.each_thread() ? 2 : 1; }
 };
 
 void job_phase(void* ctx, int phase, int tid, int nthreads) {
   const auto& job = *static_cast<const Job*>(ctx);
   const MxcsrScope mxcsr;
   GemmRun run = job.run;
-  if (job.quantize != nullptr) {
-    const int copy = job.rows.copies == 1 ? 0 : tid;
+  if (job.prepares()) {
+    const bool each = job.rows.each_thread();
+    const int copy = each ? tid : 0;
     if (phase == 0) {
-      const Range mine = job.rows.copies == 1 ? split_range(run.m, nthreads, tid) : Range{0, run.m};
-      job.rows.quantize(*job.quantize, job.a, mine, copy);
+      const Range mine = each ? Range{0, run.m} : split_range(run.m, nthreads, tid);
+      job.rows.prepare(job.quantize, job.a, mine, copy);
       if (job.phases() == 2) return;
     }
-    run.a = job.rows.q(copy);
-    run.a_stride = job.rows.q_stride;
-    run.row_scale = job.a_scale != nullptr ? job.a_scale : job.rows.scale(copy);
-    run.row_sum = job.rows.sum(copy);
+    run.a = job.rows.rows(copy);
+    run.a_stride = job.rows.stride();
+    if (job.quantize != nullptr) {
+      run.row_scale = job.a_scale != nullptr ? job.a_scale : job.rows.scale(copy);
+      run.row_sum = job.rows.sum(copy);
+    }
   }
   run_gemm_part(run, tid, job.partials + tid * job.partial_bytes);
 }
 
 Result<jit::KernelHandle> quantize_kernel(ContextImpl& ctx, DType a) {
-  const jit::QuantizeRowsAvx512Config config{a, QuantizedRows::kPad, kPoisonRegisters};
+  const jit::QuantizeRowsAvx512Config config{a, PreparedRows::kPad, kPoisonRegisters};
   return ctx.kernel(to_string(config), [&] { return generate(config); });
 }
 
 }  // namespace
 
-jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefetch) noexcept {
+jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefetch,
+                              bool bf16) noexcept {
   const Epilogue& e = problem.epilogue;
-  return {mr, nr, prefetch, kPoisonRegisters, {problem.c, e.bias, e.activation, e.residual}};
+  const jit::GemmEpilogue epilogue{problem.c, e.bias, e.activation, e.residual};
+  return {mr, nr, prefetch, kPoisonRegisters, epilogue, bf16};
+}
+
+void use_bf16_kernels(DType b, const jit::IsaFeatures& features, PackedGemmSpec* spec) {
+  const bool codes = b == DType::kU8;
+  GemmSpec& gemm = spec->gemm;
+  gemm.facts.k = gemm.problem.k;
+  gemm.facts.weight_bytes = codes ? 1 : 2;
+  gemm.facts.panel_registers = codes ? 2 : 1;
+  if (features.bf16 && !features.slow_bf16_dots) {
+    gemm.facts.a_bytes = 2;
+    gemm.facts.other_registers = codes ? 4 : 1;
+    use_kernels(jit::Bf16GemmAvx512Config{{}, b}, features, &gemm);
+    return;
+  }
+  gemm.facts.a_bytes = 4;
+  gemm.facts.other_registers = codes ? 4 : 2;
+  spec->rows = RowPreparation::kWiden;
+  use_kernels(jit::Bf16GemmFmaAvx512Config{{}, b}, features, &gemm);
 }
 
 Result<PackedGemm> PackedGemm::create(const Context& ctx, PackedGemmSpec spec) {
   if (const Status s = ctx.status(); !s.ok()) return s;
   CreateReport report(ctx.impl(), spec.gemm.problem);
-  Dispatch dispatch = choose_family(ctx.impl(), spec.needs);
+  Dispatch dispatch = choose_family(ctx.impl());
   if (const Status s = report.dispatched(dispatch); !s.ok()) return s;
   spec.gemm.problem = report.problem();
   auto plan = GemmPlan::create(ctx.impl(), std::move(spec.gemm));
   if (!plan.ok()) return report.failed(plan.status());
   jit::KernelHandle quantize;
-  if (spec.quantized_rows) {
+  if (spec.rows == RowPreparation::kQuantize) {
     auto kernel = quantize_kernel(ctx.impl(), plan->spec().problem.a);
     if (!kernel.ok()) return report.failed(kernel.status());
     quantize = std::move(*kernel);
@@ -90,22 +116,22 @@ Status PackedGemm::check_parts(size_t parts) const noexcept {
   return {};
 }
 
-// Rows whose quantized form is sure to be countable in bytes.
+// Rows whose prepared form is sure to be countable in bytes.
 int64_t PackedGemm::max_rows() const noexcept {
-  if (quantize_ == nullptr) return kMaxExtent;
-  return kMaxExtent / std::max<int64_t>(spec().problem.k, 1) / 2;
+  if (rows_ == RowPreparation::kNone) return kMaxExtent;
+  return kMaxExtent / std::max<int64_t>(spec().problem.k, 1) / 8;
 }
 
-QuantizedRows PackedGemm::quantized_rows(int64_t m, const ThreadPool& pool) const noexcept {
-  return QuantizedRows(m, spec().problem.k, quantize_ == nullptr ? 0 : pool.size());
+PreparedRows PackedGemm::prepared_rows(int64_t m, const ThreadPool& pool) const noexcept {
+  return PreparedRows(rows_, m, spec().problem.k, pool.size());
 }
 
 size_t PackedGemm::scratch_bytes(int64_t max_m) const noexcept {
   const ThreadPool& pool = ctx_.pool();
   const int64_t m = std::clamp<int64_t>(max_m, 0, max_rows());
-  // Few rows are quantized by every thread, more rows once, so the need does not grow with m alone.
-  const int64_t few = std::min(m, QuantizedRows::kRowsForEachThread);
-  const int64_t rows = std::max(quantized_rows(m, pool).bytes(), quantized_rows(few, pool).bytes());
+  // Few rows are prepared by every thread, more rows once, so the need does not grow with m alone.
+  const int64_t few = std::min(m, PreparedRows::kRowsForEachThread);
+  const int64_t rows = std::max(prepared_rows(m, pool).bytes(), prepared_rows(few, pool).bytes());
   const int64_t partials = plan_.partial_bytes(m) * pool.size();
   return rows + partials == 0 ? 0 : static_cast<size_t>(rows + partials + kScratchAlign);
 }
@@ -140,11 +166,11 @@ int PackedGemm::run_checked(const PackedGemmArgs& args, Span<std::byte> scratch)
   job.a = args.a;
   job.a_scale = static_cast<const float*>(args.a_scale.data);
   job.quantize = quantize_.get();
-  job.rows = quantized_rows(m, pool);
+  job.rows = prepared_rows(m, pool);
   job.partial_bytes = plan_.partial_bytes(m);
   if (job.rows.bytes() + job.partial_bytes != 0) {
     std::byte* memory = align_scratch(scratch);
-    job.rows.memory = memory;
+    job.rows.use(memory);
     job.partials = memory + job.rows.bytes();
   }
   pool.run(job.phases(), job_phase, &job);

@@ -10,7 +10,7 @@
 #include "ops/gemm_operands.h"
 #include "ops/gemm_plan.h"
 #include "ops/no_throw.h"
-#include "ops/row_quantizer.h"
+#include "ops/prepared_rows.h"
 #include "ops/validate.h"
 #include "quern/context.h"
 #include "quern/packed_weights.h"
@@ -24,9 +24,8 @@ namespace quern::inline v0 {
 struct PackedGemmSpec {
   GemmSpec gemm;
   WeightLayout layout = WeightLayout::kNone;
-  Avx512Needs needs;
-  bool quantized_rows = false;  ///< the kernel reads s8 rows, scales and sums made in scratch
-  bool a_scaled = false;        ///< A is s8 already and a_scale is an operand
+  RowPreparation rows = RowPreparation::kNone;
+  bool a_scaled = false;  ///< A is s8 already and a_scale is an operand
 };
 
 /// One call's operands.
@@ -60,6 +59,7 @@ class PackedGemm {
              jit::KernelHandle quantize)
       : ctx_(std::move(ctx)),
         layout_(spec.layout),
+        rows_(spec.rows),
         a_scaled_(spec.a_scaled),
         dispatch_(std::move(dispatch)),
         plan_(std::move(plan)),
@@ -67,17 +67,18 @@ class PackedGemm {
 
   GemmShape shape(int64_t m) const noexcept;
   int64_t max_rows() const noexcept;
-  QuantizedRows quantized_rows(int64_t m, const ThreadPool& pool) const noexcept;
+  PreparedRows prepared_rows(int64_t m, const ThreadPool& pool) const noexcept;
   Status check_args(const PackedGemmArgs& args) const noexcept;
   /// Returns how many threads computed.
   int run_checked(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept;
 
   Context ctx_;
   WeightLayout layout_;
+  RowPreparation rows_;
   bool a_scaled_;
   Dispatch dispatch_;
   GemmPlan plan_;
-  jit::KernelHandle quantize_;  ///< null where A is read as it comes
+  jit::KernelHandle quantize_;  ///< null unless rows are quantized
 };
 
 /// The fields that every GEMM Desc has.
@@ -103,20 +104,26 @@ Problem gemm_problem(const char* op, const Desc& desc) {
 }
 
 /// The part of a kernel's Config that the plan decides.
-jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefetch) noexcept;
+jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefetch,
+                              bool bf16) noexcept;
 
 /// Makes `spec` ask for kernels of one family. `family` holds the family's own fields; the rest
-/// follows from spec->problem, which must be complete.
+/// follows from spec->problem, which must be complete, and from the machine.
 template <typename Config>
-void use_kernels(const Config& family, GemmSpec* spec) {
-  const auto config = [family, problem = spec->problem](int mr, int nr, int prefetch) {
+void use_kernels(const Config& family, const jit::IsaFeatures& features, GemmSpec* spec) {
+  const auto config = [family, bf16 = features.bf16, problem = spec->problem](int mr, int nr,
+                                                                              int prefetch) {
     Config c = family;
-    static_cast<jit::GemmConfig&>(c) = kernel_config(problem, mr, nr, prefetch);
+    static_cast<jit::GemmConfig&>(c) = kernel_config(problem, mr, nr, prefetch, bf16);
     return c;
   };
   spec->kernel_name = [config](int mr, int nr, int pf) { return to_string(config(mr, nr, pf)); };
   spec->generate = [config](int mr, int nr, int pf) { return generate(config(mr, nr, pf)); };
 }
+
+/// Makes `spec` multiply bf16 rows with weights of type b: with dot products, or with FMAs on
+/// widened rows where the CPU has no AVX512-BF16 or is slow at it. Equal bits either way.
+void use_bf16_kernels(DType b, const jit::IsaFeatures& features, PackedGemmSpec* spec);
 
 /// pack() and pack_gate_up() of an op whose Impl has `gemm`, `check_weights(weights, part)` and
 /// `pack(parts)`.

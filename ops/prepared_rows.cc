@@ -1,33 +1,74 @@
-#include "ops/row_quantizer.h"
+#include "ops/prepared_rows.h"
+
+#include <algorithm>
 
 #include "jit/quantize_rows_avx512.h"
 #include "ops/validate.h"
 
 namespace quern::inline v0 {
+namespace {
 
-QuantizedRows::QuantizedRows(int64_t rows, int64_t k, int threads) noexcept : m(rows) {
-  if (threads == 0) return;
-  // One line more than the padded row: rows at a power-of-two distance would meet in one L1 set.
-  q_stride = (k + kPad - 1) / kPad * kPad + 64;
-  copies = rows <= kRowsForEachThread ? threads : 1;
+// A kernel of four depths a step reads that many elements of a row.
+constexpr int64_t kWidePad = 4;
+
+int64_t row_bytes(RowPreparation kind, int64_t k) noexcept {
+  switch (kind) {
+    case RowPreparation::kQuantize:
+      return (k + PreparedRows::kPad - 1) / PreparedRows::kPad * PreparedRows::kPad;
+    case RowPreparation::kWiden:
+      return ((k + kWidePad - 1) / kWidePad * kWidePad * 4 + 63) / 64 * 64;
+    case RowPreparation::kNone:
+      break;
+  }
+  return 0;
 }
 
-void QuantizedRows::quantize(const jit::Kernel& kernel, const MatrixView& a, Range rows,
-                             int copy) const noexcept {
-  if (rows.size() == 0) return;
-  std::byte* to = memory + copy * copy_bytes();
+}  // namespace
+
+PreparedRows::PreparedRows(RowPreparation kind, int64_t rows, int64_t k, int threads) noexcept
+    : kind_(kind), m_(rows) {
+  if (kind == RowPreparation::kNone) return;
+  // One line more than the padded row: rows at a power-of-two distance would meet in one L1 set.
+  stride_ = row_bytes(kind, k) + 64;
+  copies_ = rows <= kRowsForEachThread ? threads : 1;
+}
+
+void PreparedRows::prepare(const jit::Kernel* quantizer, const MatrixView& a, Range which,
+                           int copy) const noexcept {
+  if (which.size() == 0) return;
+  std::byte* to = memory_ + copy * copy_bytes();
+  if (kind_ == RowPreparation::kQuantize) {
+    quantize(*quantizer, a, which, to);
+  } else {
+    widen(a, which, to);
+  }
+}
+
+void PreparedRows::quantize(const jit::Kernel& kernel, const MatrixView& a, Range which,
+                            std::byte* to) const noexcept {
   jit::QuantizeRowsArgs args;
   args.a_stride = row_step(a);
-  args.a = static_cast<const std::byte*>(a.data) + rows.begin * args.a_stride;
-  args.rows = rows.size();
+  args.a = static_cast<const std::byte*>(a.data) + which.begin * args.a_stride;
+  args.rows = which.size();
   args.k = a.cols;
   args.group = a.cols > 0 ? a.cols : 1;
-  args.q = reinterpret_cast<int8_t*>(to + rows.begin * q_stride);
-  args.q_stride = q_stride;
-  args.scale = reinterpret_cast<float*>(to + m * q_stride) + rows.begin;
-  args.sums = reinterpret_cast<int32_t*>(to + m * q_stride + number_bytes()) + rows.begin;
+  args.q = reinterpret_cast<int8_t*>(to + which.begin * stride_);
+  args.q_stride = stride_;
+  args.scale = reinterpret_cast<float*>(to + m_ * stride_) + which.begin;
+  args.sums = reinterpret_cast<int32_t*>(to + m_ * stride_ + number_bytes()) + which.begin;
   args.sum_stride = 4;
   kernel.call(args);
+}
+
+void PreparedRows::widen(const MatrixView& a, Range which, std::byte* to) const noexcept {
+  for (int64_t m = which.begin; m < which.end; ++m) {
+    const auto* from =
+        reinterpret_cast<const uint16_t*>(static_cast<const std::byte*>(a.data) + m * row_step(a));
+    auto* row = reinterpret_cast<uint32_t*>(to + m * stride_);
+    // Bits, not floats: a signalling NaN must arrive as it is.
+    for (int64_t i = 0; i < a.cols; ++i) row[i] = uint32_t{from[i]} << 16;
+    std::fill_n(row + a.cols, (kWidePad - a.cols % kWidePad) % kWidePad, 0u);
+  }
 }
 
 }  // namespace quern::inline v0

@@ -9,38 +9,57 @@
 
 namespace quern::inline v0 {
 
-/// Scratch for the quantized rows of one call: s8 rows, then a scale and a sum for each. For a
-/// handful of rows every thread makes its own copy, which costs less than a barrier.
-struct QuantizedRows {
-  static constexpr int kPad = 64;  ///< rows are zero-filled to a whole tile row, for every level
+/// What happens to the rows of A before the micro-kernel reads them.
+enum class RowPreparation : uint8_t {
+  kNone,      ///< read as they come
+  kQuantize,  ///< to s8, with a scale and a sum each
+  kWiden,     ///< bf16 to f32, for kernels that multiply with FMAs
+};
+
+/// Scratch for the prepared rows of one call, zero-padded behind K. For a handful of rows every
+/// thread makes its own copy, which costs less than a barrier.
+class PreparedRows {
+ public:
+  static constexpr int kPad = 64;  ///< s8 rows are zero-filled to a whole tile row, for every level
   static constexpr int64_t kRowsForEachThread = 4;
 
-  int64_t m = 0;
-  int64_t q_stride = 0;  ///< bytes
-  int copies = 0;        ///< 0: this op does not quantize
-  std::byte* memory = nullptr;
+  PreparedRows() = default;
+  PreparedRows(RowPreparation kind, int64_t rows, int64_t k, int threads) noexcept;
 
-  QuantizedRows() = default;
-  /// threads 0: no rows at all.
-  QuantizedRows(int64_t rows, int64_t k, int threads) noexcept;
+  int64_t bytes() const noexcept { return copies_ * copy_bytes(); }
+  /// bytes() of it, 64-byte aligned.
+  void use(std::byte* memory) noexcept { memory_ = memory; }
+  /// Each thread prepares all rows for itself.
+  bool each_thread() const noexcept { return copies_ > 1; }
 
-  int64_t bytes() const noexcept { return copies * copy_bytes(); }
-  const std::byte* q(int copy) const noexcept { return memory + copy * copy_bytes(); }
+  const std::byte* rows(int copy) const noexcept { return memory_ + copy * copy_bytes(); }
+  int64_t stride() const noexcept { return stride_; }  ///< bytes
+  /// Of quantized rows.
   const float* scale(int copy) const noexcept {
-    return reinterpret_cast<const float*>(memory + copy * copy_bytes() + m * q_stride);
+    return reinterpret_cast<const float*>(rows(copy) + m_ * stride_);
   }
   const int32_t* sum(int copy) const noexcept {
-    return reinterpret_cast<const int32_t*>(memory + copy * copy_bytes() + m * q_stride +
-                                            number_bytes());
+    return reinterpret_cast<const int32_t*>(rows(copy) + m_ * stride_ + number_bytes());
   }
 
-  /// Quantizes (or, with s8, copies and sums) rows of `a` into a copy.
-  void quantize(const jit::Kernel& kernel, const MatrixView& a, Range rows,
-                int copy) const noexcept;
+  /// Prepares `which` rows of `a` in a copy. `quantizer` is null unless the kind is kQuantize.
+  void prepare(const jit::Kernel* quantizer, const MatrixView& a, Range which,
+               int copy) const noexcept;
 
  private:
-  int64_t number_bytes() const noexcept { return (m * 4 + 63) / 64 * 64; }
-  int64_t copy_bytes() const noexcept { return m * q_stride + 2 * number_bytes(); }
+  void quantize(const jit::Kernel& kernel, const MatrixView& a, Range which,
+                std::byte* to) const noexcept;
+  void widen(const MatrixView& a, Range which, std::byte* to) const noexcept;
+  int64_t number_bytes() const noexcept { return (m_ * 4 + 63) / 64 * 64; }
+  int64_t copy_bytes() const noexcept {
+    return m_ * stride_ + (kind_ == RowPreparation::kQuantize ? 2 * number_bytes() : 0);
+  }
+
+  RowPreparation kind_ = RowPreparation::kNone;
+  int64_t m_ = 0;
+  int64_t stride_ = 0;
+  int copies_ = 0;
+  std::byte* memory_ = nullptr;
 };
 
 }  // namespace quern::inline v0

@@ -322,11 +322,11 @@ TEST(KernelName, IsTheOneOfTheRowCount) {
       "int8_gemm/n:64/k:64\n"
       "  avx512: chosen\n"
       "  kernel quantize_rows.avx512.x\n"
-      "  kernel int8_gemm.avx512.y.mr6.nr4.pf1024.epi=none and its tails\n"
+      "  kernel int8_gemm.avx512.y.mr6.nr4.pf16.epi=none and its tails\n"
       "  kernel int8_gemm.avx512.y.mr6.nr4.pf0.epi=none and its tails\n"
-      "  m 1..16: mr 6, nr 4, mc 8, kc all, prefetch 1024 (compiled-in defaults)\n"
-      "  m 17..: mr 6, nr 4, mc 8, kc all, prefetch 0 (compiled-in defaults)\n";
-  EXPECT_EQ(kernel_name(text, 16), "int8_gemm.avx512.y.mr6.nr4.pf1024.epi=none");
+      "  m 1..16: mr 6, kernel int8_gemm.avx512.y.mr6.nr4.pf16.epi=none (compiled-in defaults)\n"
+      "  m 17..: mr 6, kernel int8_gemm.avx512.y.mr6.nr4.pf0.epi=none (compiled-in defaults)\n";
+  EXPECT_EQ(kernel_name(text, 16), "int8_gemm.avx512.y.mr6.nr4.pf16.epi=none");
   EXPECT_EQ(kernel_name(text, 17), "int8_gemm.avx512.y.mr6.nr4.pf0.epi=none");
   EXPECT_EQ(kernel_name("a\n  kernel quantize_rows.avx512.x\n", 3), "quantize_rows.avx512.x");
   EXPECT_EQ(kernel_name("nothing to see\nhere", 3), "nothing to see");

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "jit/bf16_gemm_avx512.h"
+#include "jit/bf16_gemm_fma_avx512.h"
 #include "jit/int8_gemm_avx512.h"
 #include "jit/kernel.h"
 #include "jit/quantize_rows_avx512.h"
@@ -47,25 +48,34 @@ std::vector<Config> with_shapes(const Config& base) {
 inline std::vector<Int8GemmAvx512Config> all_int8() {
   std::vector<Int8GemmAvx512Config> all;
   for (bool wide : {false, true}) {
-    for (int prefetch : {0, 1024}) {
-      const auto some =
-          with_shapes<Int8GemmAvx512Config>({{.prefetch = prefetch, .poison = wide}, wide});
+    for (int prefetch : {0, 2, 16}) {
+      Int8GemmAvx512Config base{{.prefetch = prefetch, .poison = wide}, wide};
+      base.bf16 = prefetch != 2;
+      const auto some = with_shapes(base);
       all.insert(all.end(), some.begin(), some.end());
     }
   }
   return all;
 }
 
-inline std::vector<Bf16GemmAvx512Config> all_bf16() {
-  std::vector<Bf16GemmAvx512Config> all;
+template <typename Config>
+std::vector<Config> all_bf16_of() {
+  std::vector<Config> all;
   for (DType b : {DType::kBF16, DType::kU8}) {
-    for (int prefetch : {0, 512}) {
-      const auto some =
-          with_shapes<Bf16GemmAvx512Config>({{.prefetch = prefetch, .poison = prefetch != 0}, b});
+    for (int prefetch : {0, 1, 4, 8}) {
+      Config base{{.prefetch = prefetch, .poison = prefetch != 0}, b};
+      base.bf16 = prefetch != 1;
+      const auto some = with_shapes(base);
       all.insert(all.end(), some.begin(), some.end());
     }
   }
   return all;
+}
+inline std::vector<Bf16GemmAvx512Config> all_bf16() {
+  return all_bf16_of<Bf16GemmAvx512Config>();
+}
+inline std::vector<Bf16GemmFmaAvx512Config> all_bf16_fma() {
+  return all_bf16_of<Bf16GemmFmaAvx512Config>();
 }
 
 inline std::vector<QuantizeRowsAvx512Config> all_quantize_rows() {
@@ -96,8 +106,8 @@ constexpr KernelArgs args_of(const GemmConfig&) {
 constexpr KernelArgs args_of(const QuantizeRowsAvx512Config&) {
   return KernelArgs::kQuantizeRows;
 }
-inline bool uses_bf16(const Int8GemmAvx512Config& config) {
-  return config.epilogue.c == DType::kBF16;
+inline bool uses_bf16(const GemmConfig& config) {
+  return config.bf16 && config.epilogue.c == DType::kBF16;
 }
 inline bool uses_bf16(const Bf16GemmAvx512Config&) {
   return true;
@@ -120,6 +130,7 @@ inline std::vector<AnyKernel> every_kernel() {
   std::vector<AnyKernel> all;
   add_legal(all_int8(), &all);
   add_legal(all_bf16(), &all);
+  add_legal(all_bf16_fma(), &all);
   add_legal(all_quantize_rows(), &all);
   return all;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "jit/bf16_gemm_avx512.h"
+#include "jit/bf16_gemm_fma_avx512.h"
 #include "jit/gemm_args.h"
 #include "jit/int8_gemm_avx512.h"
 #include "tests/jit/kernel_fixture.h"
@@ -71,6 +72,16 @@ struct Block {
   std::vector<uint16_t> a_bf16() const {
     std::vector<uint16_t> out;
     for (int x : a) out.push_back(bf16_bits(static_cast<float>(x)));
+    return out;
+  }
+  std::vector<float> a_f32() const {
+    std::vector<float> out(static_cast<size_t>(mr * padded_k()), 0.0f);
+    for (int m = 0; m < mr; ++m) {
+      for (int i = 0; i < k; ++i) {
+        out[static_cast<size_t>(m * padded_k() + i)] =
+            static_cast<float>(a[static_cast<size_t>(m * k + i)]);
+      }
+    }
     return out;
   }
   std::vector<uint8_t> b_u8() const {
@@ -140,6 +151,22 @@ GemmArgs common_args(const Block& block, int n) {
   return args;
 }
 
+/// Prefetch of every kind that a kernel of `nr` panels can have.
+std::vector<int> prefetches(int nr) {
+  std::vector<int> all = {0, 1, 2, 4};
+  if (nr > 1) all.push_back(4 * nr);
+  return all;
+}
+
+/// Where to fetch from is a hint, so it may be anywhere; how the K loop is cut for it must not
+/// change the sum. `steps`: whole steps of the call.
+void hint(GemmArgs* args, int64_t steps, Numbers& numbers) {
+  const void* const anywhere[] = {nullptr, args->b, reinterpret_cast<const void*>(~uint64_t{0})};
+  args->prefetch = anywhere[numbers.next() % 3];
+  args->prefetch_next = anywhere[numbers.next() % 3];
+  args->prefetch_steps = static_cast<int64_t>(numbers.next() % (steps / 4 + 1)) * 4;
+}
+
 constexpr int kDepths[] = {0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 18, 19, 64, 67};
 const GemmEpilogue kLinear{DType::kF32, true, Activation::kNone, true};
 
@@ -147,11 +174,14 @@ class GemmKernels : public KernelTest {};
 
 TEST_F(GemmKernels, Int8EveryShapeAndTail) {
   Numbers numbers(1);
+  int kernels = 0;
   for (int mr = 1; mr <= 16; ++mr) {
     for (int nr = 1; nr <= 4; ++nr) {
-      for (bool wide : {false, true}) {
-        const Int8GemmAvx512Config config{{mr, nr, 64, true, kLinear}, wide};
+      for (const int prefetch : prefetches(nr)) {
+        const bool wide = kernels % 2 == 1;
+        const Int8GemmAvx512Config config{{mr, nr, prefetch, true, kLinear}, wide};
         if (invalid(config) != nullptr) continue;
+        ++kernels;
         const KernelHandle kernel = make(config);
         for (int k : kDepths) {
           const Block block(mr, 16 * nr, k, numbers);
@@ -163,6 +193,7 @@ TEST_F(GemmKernels, Int8EveryShapeAndTail) {
           args.a_stride = block.padded_k();
           args.b = b.data();
           args.panel_stride = 16 * block.padded_k();
+          hint(&args, block.padded_k() / 4, numbers);
           Output out(block);
           out.point(&args);
           kernel->call(args);
@@ -171,37 +202,60 @@ TEST_F(GemmKernels, Int8EveryShapeAndTail) {
       }
     }
   }
+  EXPECT_EQ(kernels, 6 * 5 + 9 * 5 + 14 * 5 + 16 * 4);
 }
 
-TEST_F(GemmKernels, Bf16EveryShapeAndTail) {
-  if (!features_.bf16) GTEST_SKIP() << "not run: no AVX512-BF16";
-  Numbers numbers(2);
+/// Every shape of one bf16 family against the loops. `a` holds the block's rows as the family reads
+/// them, `a_stride` bytes apart.
+template <typename Config, typename Rows>
+int check_bf16_family(KernelTest& test, uint64_t seed, const Rows& rows) {
+  Numbers numbers(seed);
+  int kernels = 0;
   for (DType type : {DType::kBF16, DType::kU8}) {
     for (int mr = 1; mr <= 16; ++mr) {
       for (int nr = 1; nr <= 4; ++nr) {
-        const Bf16GemmAvx512Config config{{mr, nr, 64, true, kLinear}, type};
+        const std::vector<int> all = prefetches(nr);
+        const int prefetch = all[static_cast<size_t>(kernels) % all.size()];
+        const Config config{{mr, nr, prefetch, true, kLinear}, type};
         if (invalid(config) != nullptr) continue;
-        const KernelHandle kernel = make(config);
+        ++kernels;
+        const KernelHandle kernel = test.make(config);
         for (int k : kDepths) {
           const Block block(mr, 16 * nr, k, numbers);
-          const auto a = block.a_bf16();
+          const auto a = rows(block);
           const auto b = block.b_bf16();
           const auto codes = block.b_u8();
           const bool u8 = type == DType::kU8;
           const int n = 16 * (nr - 1) + 1 + static_cast<int>(numbers.next() % 16);
           GemmArgs args = common_args(block, n);
           args.a = a.data();
-          args.a_stride = k * 2;
+          args.a_stride = static_cast<int64_t>(a.size() * sizeof a[0]) / mr;
           args.b = u8 ? static_cast<const void*>(codes.data()) : b.data();
           args.panel_stride = u8 ? 16 * block.padded_k() : 16 * ((k + 1) / 2 * 4);
+          hint(&args, u8 ? k / 4 : k / 2, numbers);
           Output out(block);
           out.point(&args);
           kernel->call(args);
           expect_block(block, out, n, false, u8, kernel->name);
+          if (::testing::Test::HasFatalFailure()) return kernels;
         }
       }
     }
   }
+  return kernels;
+}
+
+TEST_F(GemmKernels, Bf16EveryShapeAndTail) {
+  if (!features_.bf16) GTEST_SKIP() << "not run: no AVX512-BF16";
+  const auto rows = [](const Block& block) { return block.a_bf16(); };
+  EXPECT_EQ(check_bf16_family<Bf16GemmAvx512Config>(*this, 2, rows),
+            (6 + 9 + 14 + 16) + (5 + 7 + 12 + 16));
+}
+
+TEST_F(GemmKernels, Bf16FmaEveryShapeAndTail) {
+  const auto rows = [](const Block& block) { return block.a_f32(); };
+  EXPECT_EQ(check_bf16_family<Bf16GemmFmaAvx512Config>(*this, 6, rows),
+            (6 + 9 + 14 + 16) + (5 + 7 + 12 + 16));
 }
 
 // All 256 codes decode exactly: k = 1 with an activation of 1 gives the decoded weight itself.

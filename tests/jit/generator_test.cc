@@ -56,6 +56,9 @@ TEST(Generators, Int8Gemm) {
 TEST(Generators, Bf16Gemm) {
   check_family(all_bf16(), parse_bf16_gemm_avx512);
 }
+TEST(Generators, Bf16GemmFma) {
+  check_family(all_bf16_fma(), parse_bf16_gemm_fma_avx512);
+}
 TEST(Generators, QuantizeRows) {
   check_family(all_quantize_rows(), parse_quantize_rows_avx512);
 }

@@ -15,17 +15,18 @@ namespace quern::jit {
 
 /// Runs kernels alone, without ops, on the machine's own instructions.
 class KernelTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    features_ = detect(system_cpu(), IsaLevel::kAvx512, nullptr);
-    if (features_.level < IsaLevel::kAvx512) GTEST_SKIP() << "not run: no usable AVX-512 with VNNI";
-  }
-
+ public:
   template <typename Config>
   KernelHandle make(const Config& config) {
     auto kernel = cache_.get(to_string(config), [&] { return generate(config); });
     EXPECT_TRUE(kernel.ok()) << to_string(config) << ": " << kernel.status().message();
     return kernel.ok() ? *kernel : nullptr;
+  }
+
+ protected:
+  void SetUp() override {
+    features_ = detect(system_cpu(), IsaLevel::kAvx512, nullptr);
+    if (features_.level < IsaLevel::kAvx512) GTEST_SKIP() << "not run: no usable AVX-512 with VNNI";
   }
 
   IsaFeatures features_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 
@@ -57,18 +58,51 @@ TEST(ChooseGrid, HugeShapesDoNotOverflow) {
 }
 
 TEST(DefaultBlocking, IsLegalForEveryShape) {
-  for (int a_bytes : {1, 2}) {
-    for (int max_mr : {4, 6}) {
-      for (bool wide : {false, true}) {
+  for (int bytes : {1, 2}) {
+    for (int panel_registers : {1, 2}) {
+      for (int flags = 0; flags < 4; ++flags) {
         for (int64_t k : {0, 1, 63, 64, 4096, 17408, 131072, 1 << 24}) {
-          const GemmFacts facts{k, a_bytes, a_bytes, max_mr, wide};
-          for (int64_t m : {1, 2, 6, 7, 16, 17, 64, 1000, 1 << 20}) {
-            EXPECT_EQ(invalid(default_blocking(facts, m), facts), nullptr) << k << ' ' << m;
+          GemmFacts facts{.k = k, .a_bytes = bytes, .weight_bytes = bytes};
+          facts.panel_registers = panel_registers;
+          facts.other_registers = panel_registers == 1 ? 1 : 4;
+          facts.wide = (flags & 1) != 0;
+          facts.pairs = (flags & 2) != 0;
+          for (int64_t m : {1, 2, 6, 7, 9, 10, 14, 15, 16, 17, 32, 33, 64, 1000, 1 << 20}) {
+            const GemmBlocking b = default_blocking(facts, m);
+            EXPECT_EQ(invalid(b, facts), nullptr) << k << ' ' << m << ' ' << flags;
           }
         }
       }
     }
   }
+}
+
+TEST(DefaultBlocking, UpToSixteenRowsPassWeightsOnce) {
+  for (int64_t m = 1; m <= 16; ++m) {
+    EXPECT_GE(default_blocking({.k = 4096}, m).mr, m);
+    EXPECT_EQ(default_blocking({.k = 4096}, m).kc, 0);
+  }
+}
+
+// Two chunks of weights, and the rows that pass over them, in 1 MiB.
+TEST(DefaultBlocking, PrefillFitsL2) {
+  for (int bytes : {1, 2}) {
+    for (int64_t k : {512, 4096, 5120, 17408}) {
+      const GemmBlocking b =
+          default_blocking({.k = k, .a_bytes = bytes, .weight_bytes = bytes}, 1024);
+      const int64_t depth = b.kc == 0 ? k : b.kc;
+      EXPECT_LE(depth * b.nc * bytes, (256 << 10) * 3 / 2);
+      EXPECT_LE(b.mc * k * bytes, std::max<int64_t>(512 << 10, 8 * b.mr * k * bytes));
+    }
+  }
+}
+
+TEST(MaxMr, LeavesRoomForTheOperands) {
+  const GemmFacts plain{.k = 1};
+  EXPECT_EQ(max_mr(plain, 4), 6);
+  EXPECT_EQ(max_mr(plain, 3), 9);
+  EXPECT_EQ(max_mr(plain, 2), 14);
+  EXPECT_EQ(max_mr(plain, 1), 16);
 }
 
 TEST(DefaultBlocking, WideSumsAreCutAtTheContractsMultiple) {
@@ -77,7 +111,7 @@ TEST(DefaultBlocking, WideSumsAreCutAtTheContractsMultiple) {
 }
 
 TEST(InvalidBlocking, NamesTheBrokenRule) {
-  const GemmFacts facts{4096, 1, 1, 6, false};
+  const GemmFacts facts{.k = 4096, .a_bytes = 1, .weight_bytes = 1};
   const GemmBlocking good = default_blocking(facts, 64);
   const auto broken = [&](auto change) {
     GemmBlocking b = good;
@@ -85,8 +119,10 @@ TEST(InvalidBlocking, NamesTheBrokenRule) {
     return invalid(b, facts) != nullptr;
   };
   EXPECT_TRUE(broken([](auto& b) { b.mr = 0; }));
-  EXPECT_TRUE(broken([](auto& b) { b.mr = 7; }));
-  EXPECT_TRUE(broken([](auto& b) { b.nr = 3; }));
+  EXPECT_TRUE(broken([](auto& b) { b.mr = 10; }));
+  EXPECT_TRUE(broken([](auto& b) { b.nr = 0; }));
+  EXPECT_TRUE(broken([](auto& b) { b.nr = 5; }));
+  EXPECT_TRUE(broken([](auto& b) { b.nr = 4; }));  // 9 rows by 4 panels
   EXPECT_TRUE(broken([](auto& b) { b.nc = 63; }));
   EXPECT_TRUE(broken([](auto& b) { b.mc = 1; }));
   EXPECT_TRUE(broken([](auto& b) { b.mc = INT64_MAX; }));

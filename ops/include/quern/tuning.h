@@ -15,7 +15,9 @@ struct GemmBlocking {
   int64_t mc = 0;  ///< rows a thread finishes before it moves on
   int64_t nc = 0;  ///< columns a thread finishes before it moves on, a multiple of 16 * nr
   int64_t kc = 0;  ///< depth of a cache block; 0: all of K at once
-  int32_t prefetch_bytes = 0;  ///< how far ahead of each weight stream; 0: none
+  /// How far ahead of each weight stream up to mr rows are fetched; 0: none. With more rows any
+  /// other value lets each cache block of weights be fetched while the one before is multiplied.
+  int32_t prefetch_bytes = 0;
 };
 
 /// Answers "how should this problem be cut up?". The compiled-in defaults answer when nobody else

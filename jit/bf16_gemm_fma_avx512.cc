@@ -1,0 +1,205 @@
+#include "jit/bf16_gemm_fma_avx512.h"
+
+#include <cstddef>
+#include <vector>
+
+#include "jit/gemm_microkernel.h"
+
+namespace quern::jit {
+namespace {
+
+constexpr std::string_view kFamily = "bf16_gemm_fma.avx512";
+
+/// vdpbf16ps adds the product of the odd elements of a pair, then that of the even ones, each as an
+/// FMA that takes denormals for zero and flushes them. So do two FMAs in that order under MXCSR's
+/// DAZ and FTZ, which the K loop therefore switches on; the epilogue runs without them.
+///
+/// bf16 weights, a step of one pair of depths:     odd = b & 0xffff0000, even = b << 16
+/// u8 codes, a step of four depths, bytes 1, 0, 3, 2:
+///     byte j of each lane -> 2^23 + u_j as f32 bits -> minus (2^23 + 128) = w_j, exact
+///
+///   for each of the odd and the even elements { decode nr panels; for m { broadcast A; nr FMAs } }
+class Bf16GemmFmaAvx512 final : public GemmMicrokernel {
+ public:
+  explicit Bf16GemmFmaAvx512(const Bf16GemmFmaAvx512Config& config)
+      : GemmMicrokernel(to_string(config), config,
+                        config.b == DType::kU8
+                            ? Step{.k_step_log2 = 2, .a_bytes = 16, .round_up = false}
+                            : Step{.k_step_log2 = 1, .a_bytes = 8, .round_up = true}),
+        codes_(config.b == DType::kU8) {}
+
+ private:
+  using Vectors = std::vector<Xbyak::Zmm>;
+
+  void emit_setup() override;
+  void emit_teardown() override;
+  void emit_step(int a_offset, int b_offset) override;
+  void emit_k_tail() override;
+  void emit_to_f32() override;
+  void emit_flush_denormals();
+  Vectors take_vectors(const char* name);
+  void emit_load_codes(const Vectors& codes, int b_offset);
+  void emit_half(int element, const Vectors& w, int a_offset, int b_offset);
+  void emit_code(int slot, const Vectors& codes, const Vectors& w, int a_offset);
+  void emit_fmas(const Vectors& w, int a_offset);
+  Xbyak::Zmm broadcast_word(const char* name, uint32_t value);
+
+  bool codes_;
+  Xbyak::Zmm odd_mask_, byte_mask_, magic_, magic_zero_;
+};
+
+Xbyak::Zmm Bf16GemmFmaAvx512::broadcast_word(const char* name, uint32_t value) {
+  TakenGp bits(gp, "bits");
+  const Xbyak::Zmm reg = vec.take(name);
+  mov(Xbyak::Reg32((*bits).getIdx()), value);
+  vpbroadcastd(reg, Xbyak::Reg32((*bits).getIdx()));
+  return reg;
+}
+
+void Bf16GemmFmaAvx512::emit_setup() {
+  section("setup");
+  if (codes_) {
+    byte_mask_ = broadcast_word("byte_mask", 0xff);
+    magic_ = broadcast_word("2^23", 0x4b000000);
+    magic_zero_ = broadcast_word("2^23+128", 0x4b000080);
+  } else {
+    odd_mask_ = broadcast_word("odd_mask", 0xffff0000);
+  }
+  emit_flush_denormals();
+}
+
+// [rsp] keeps the caller's word until the teardown, [rsp + 4] is the K loop's.
+void Bf16GemmFmaAvx512::emit_flush_denormals() {
+  constexpr uint32_t kDazFtz = 0x8040;
+  sub(rsp, 8);
+  stmxcsr(dword[rsp]);
+  TakenGp control(gp, "mxcsr");
+  const Xbyak::Reg32 control32((*control).getIdx());
+  mov(control32, dword[rsp]);
+  or_(control32, kDazFtz);
+  mov(dword[rsp + 4], control32);
+  ldmxcsr(dword[rsp + 4]);
+}
+
+void Bf16GemmFmaAvx512::emit_teardown() {
+  ldmxcsr(dword[rsp]);
+  add(rsp, 8);
+}
+
+Bf16GemmFmaAvx512::Vectors Bf16GemmFmaAvx512::take_vectors(const char* name) {
+  Vectors vectors;
+  for (int v = 0; v < shape().nr; ++v) vectors.push_back(vec.take(name + std::to_string(v)));
+  return vectors;
+}
+
+void Bf16GemmFmaAvx512::emit_fmas(const Vectors& w, int a_offset) {
+  const Vectors broadcasts = take_broadcasts();
+  for (int m = 0; m < shape().mr; ++m) {
+    const Xbyak::Zmm& a = broadcasts[static_cast<size_t>(m) % broadcasts.size()];
+    vbroadcastss(a, ptr[row(m) + a_offset]);
+    for (int v = 0; v < shape().nr; ++v) vfmadd231ps(acc(m, v), a, w[static_cast<size_t>(v)]);
+  }
+  give_back(broadcasts);
+}
+
+// Element 0 or 1 of the pairs.
+void Bf16GemmFmaAvx512::emit_half(int element, const Vectors& w, int a_offset, int b_offset) {
+  for (int v = 0; v < shape().nr; ++v) {
+    const Xbyak::Zmm& to = w[static_cast<size_t>(v)];
+    if (element == 1) {
+      vpandd(to, odd_mask_, ptr[panel(v) + b_offset]);
+    } else {
+      vpslld(to, ptr[panel(v) + b_offset], 16);
+    }
+  }
+  emit_fmas(w, a_offset + 4 * element);
+}
+
+void Bf16GemmFmaAvx512::emit_load_codes(const Vectors& codes, int b_offset) {
+  for (int v = 0; v < shape().nr; ++v) {
+    vmovups(codes[static_cast<size_t>(v)], ptr[panel(v) + b_offset]);
+  }
+}
+
+void Bf16GemmFmaAvx512::emit_code(int slot, const Vectors& codes, const Vectors& w, int a_offset) {
+  constexpr int kAndOr = 0xEA;  // (dst & src2) | src3
+  for (size_t v = 0; v < w.size(); ++v) {
+    if (slot == 0) {
+      vmovaps(w[v], codes[v]);
+    } else {
+      vpsrld(w[v], codes[v], static_cast<uint8_t>(8 * slot));
+    }
+    vpternlogd(w[v], byte_mask_, magic_, kAndOr);
+    vsubps(w[v], w[v], magic_zero_);
+  }
+  emit_fmas(w, a_offset + 4 * slot);
+}
+
+void Bf16GemmFmaAvx512::emit_step(int a_offset, int b_offset) {
+  const Vectors w = take_vectors("w.");
+  if (codes_) {
+    const Vectors codes = take_vectors("codes.");
+    emit_load_codes(codes, b_offset);
+    for (int slot : {1, 0, 3, 2}) emit_code(slot, codes, w, a_offset);
+    give_back(codes);
+  } else {
+    emit_half(1, w, a_offset, b_offset);
+    emit_half(0, w, a_offset, b_offset);
+  }
+  give_back(w);
+}
+
+// One to three depths are left. A pair is always multiplied as a whole, its missing element as zero
+// from A's padding, and a pair that is missing is not multiplied at all: adding its zeros would turn
+// a sum of -0 into +0.
+void Bf16GemmFmaAvx512::emit_k_tail() {
+  Xbyak::Label done;
+  test(k(), 3);
+  jz(done, T_NEAR);
+  const Vectors w = take_vectors("w.");
+  const Vectors codes = take_vectors("codes.");
+  emit_load_codes(codes, 0);
+  for (int slot : {1, 0}) emit_code(slot, codes, w, 0);
+  // Only three depths reach into the second pair.
+  test(k(), 1);
+  jz(done, T_NEAR);
+  test(k(), 2);
+  jz(done, T_NEAR);
+  for (int slot : {3, 2}) emit_code(slot, codes, w, 0);
+  give_back(codes);
+  give_back(w);
+  L(done);
+}
+
+void Bf16GemmFmaAvx512::emit_to_f32() {
+  if (codes_) emit_scale_columns();  // else the accumulator is the value
+}
+
+}  // namespace
+
+std::string to_string(const Bf16GemmFmaAvx512Config& config) {
+  return to_string(GemmName{kFamily, DType::kF32, config.b, config, {}});
+}
+
+std::optional<Bf16GemmFmaAvx512Config> parse_bf16_gemm_fma_avx512(std::string_view text) {
+  const auto name = parse_gemm_name(text);
+  if (!name) return std::nullopt;
+  const Bf16GemmFmaAvx512Config config{name->config, name->b};
+  if (to_string(config) != text) return std::nullopt;
+  return config;
+}
+
+const char* invalid(const Bf16GemmFmaAvx512Config& config) {
+  if (config.b != DType::kBF16 && config.b != DType::kU8) return "b must be bf16 or u8";
+  // bf16: a decoded vector a panel, the mask, the activation. u8: codes and a decoded vector a
+  // panel, three constants, the activation.
+  const int others = config.b == DType::kU8 ? 2 * config.nr + 4 : config.nr + 2;
+  return invalid_shape(config, others);
+}
+
+Result<GeneratedCode> generate(const Bf16GemmFmaAvx512Config& config) {
+  if (const char* rule = invalid(config)) return Status(StatusCode::kInvalidArgument, rule);
+  return Bf16GemmFmaAvx512(config).generate();
+}
+
+}  // namespace quern::jit
