@@ -68,22 +68,23 @@ void Bf16GemmFmaAvx512::emit_setup() {
   emit_flush_denormals();
 }
 
-// [rsp] keeps the caller's word until the teardown, [rsp + 4] is the K loop's.
+// control[0] keeps the caller's word until the teardown, control[1] is the K loop's.
 void Bf16GemmFmaAvx512::emit_flush_denormals() {
   constexpr uint32_t kDazFtz = 0x8040;
-  sub(rsp, 8);
-  stmxcsr(dword[rsp]);
-  TakenGp control(gp, "mxcsr");
-  const Xbyak::Reg32 control32((*control).getIdx());
-  mov(control32, dword[rsp]);
-  or_(control32, kDazFtz);
-  mov(dword[rsp + 4], control32);
-  ldmxcsr(dword[rsp + 4]);
+  TakenGp control(gp, "control"), mxcsr(gp, "mxcsr");
+  const Xbyak::Reg32 mxcsr32((*mxcsr).getIdx());
+  mov(*control, arg(offsetof(GemmArgs, control)));
+  stmxcsr(dword[*control]);
+  mov(mxcsr32, dword[*control]);
+  or_(mxcsr32, kDazFtz);
+  mov(dword[*control + 4], mxcsr32);
+  ldmxcsr(dword[*control + 4]);
 }
 
 void Bf16GemmFmaAvx512::emit_teardown() {
-  ldmxcsr(dword[rsp]);
-  add(rsp, 8);
+  TakenGp control(gp, "control");
+  mov(*control, arg(offsetof(GemmArgs, control)));
+  ldmxcsr(dword[*control]);
 }
 
 Bf16GemmFmaAvx512::Vectors Bf16GemmFmaAvx512::take_vectors(const char* name) {
@@ -150,8 +151,8 @@ void Bf16GemmFmaAvx512::emit_step(int a_offset, int b_offset) {
 }
 
 // One to three depths are left. A pair is always multiplied as a whole, its missing element as zero
-// from A's padding, and a pair that is missing is not multiplied at all: adding its zeros would turn
-// a sum of -0 into +0.
+// from A's padding, and a pair that is missing is not multiplied at all: adding its zeros would
+// turn a sum of -0 into +0.
 void Bf16GemmFmaAvx512::emit_k_tail() {
   Xbyak::Label done;
   test(k(), 3);

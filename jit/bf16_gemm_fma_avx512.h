@@ -14,7 +14,7 @@ namespace quern::jit {
 /// The products of bf16_gemm.avx512 with the same bits, without vdpbf16ps: for CPUs that have no
 /// AVX512-BF16, and for those whose vdpbf16ps is slower than two FMAs. A is the f32 copy of bf16
 /// rows, zero-padded to a multiple of two elements (of four with u8 codes). Argument struct:
-/// GemmArgs; col_scale only with u8.
+/// GemmArgs with `control`; col_scale only with u8.
 struct Bf16GemmFmaAvx512Config : GemmConfig {
   DType b = DType::kBF16;  ///< kBF16, or kU8: codes w + 128
 

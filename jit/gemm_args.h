@@ -39,6 +39,10 @@ struct GemmArgs {
   const float* bias_up = nullptr;    ///< [n], with gate/up panels
   const void* residual = nullptr;    ///< as c
   int64_t residual_stride = 0;
+
+  /// Two words of the caller's, for kernels that change MXCSR while they multiply: kernels have no
+  /// stack frame to keep it in.
+  uint32_t* control = nullptr;
 };
 
 }  // namespace quern::jit

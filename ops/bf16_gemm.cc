@@ -37,6 +37,7 @@ PackedGemmSpec make_spec(const Bf16GemmDesc& desc, const jit::IsaFeatures& featu
 
 Result<Bf16Gemm> Bf16Gemm::create(const Context& ctx, const Bf16GemmDesc& desc) {
   return no_throw(kNoMemoryForPlan, [&]() -> Result<Bf16Gemm> {
+    if (const Status s = ctx.status(); !s.ok()) return s;
     if (const Status s = check_gemm_desc(desc, kMaxExtent); !s.ok()) return s;
     auto gemm = PackedGemm::create(ctx, make_spec(desc, ctx.impl().features));
     if (!gemm.ok()) return gemm.status();

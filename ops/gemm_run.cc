@@ -131,6 +131,7 @@ class Walk {
     args.b = weights(chunk);
     args.panel_stride = run_.weights->panel_bytes();
     args.k = depth.size();
+    args.control = control_;
     args.acc = partial_ + row_in_chunk * partial_row;
     args.first = depth.begin == 0;
     args.last = depth.end == facts_.k;
@@ -161,6 +162,7 @@ class Walk {
   const KernelSet& kernels_;
   const int64_t parts_;
   std::byte* const partial_;
+  mutable uint32_t control_[2] = {};
   Range rows_;
   Range panels_;
 };

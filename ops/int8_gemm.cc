@@ -65,6 +65,7 @@ PackedGemmSpec make_spec(const Int8GemmDesc& desc, const jit::IsaFeatures& featu
 
 Result<Int8Gemm> Int8Gemm::create(const Context& ctx, const Int8GemmDesc& desc) {
   return no_throw(kNoMemoryForPlan, [&]() -> Result<Int8Gemm> {
+    if (const Status s = ctx.status(); !s.ok()) return s;
     if (const Status s = check(desc); !s.ok()) return s;
     auto gemm = PackedGemm::create(ctx, make_spec(desc, ctx.impl().features));
     if (!gemm.ok()) return gemm.status();

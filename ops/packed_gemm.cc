@@ -83,7 +83,6 @@ void use_bf16_kernels(DType b, const jit::IsaFeatures& features, PackedGemmSpec*
 }
 
 Result<PackedGemm> PackedGemm::create(const Context& ctx, PackedGemmSpec spec) {
-  if (const Status s = ctx.status(); !s.ok()) return s;
   CreateReport report(ctx.impl(), spec.gemm.problem);
   Dispatch dispatch = choose_family(ctx.impl());
   if (const Status s = report.dispatched(dispatch); !s.ok()) return s;

@@ -43,6 +43,7 @@ enum class WeightPart : uint8_t { kOnly, kGate, kUp };
 /// weights, and the spec.
 class PackedGemm {
  public:
+  /// `ctx` is usable: its status() is ok.
   static Result<PackedGemm> create(const Context& ctx, PackedGemmSpec spec);
 
   IsaLevel isa() const noexcept { return spec().problem.isa; }

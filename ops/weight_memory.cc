@@ -22,7 +22,7 @@ std::shared_ptr<std::byte> allocate_weight_memory(size_t bytes) noexcept {
   // Only whole huge pages: the rest of the last one may belong to somebody else.
   if (large) (void)madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   try {
-    return {memory, [align](std::byte* p) { ::operator delete (p, align); }};
+    return {memory, [align](std::byte* p) { ::operator delete(p, align); }};
   } catch (const std::bad_alloc&) {
     return nullptr;  // the deleter has run
   }

@@ -87,7 +87,9 @@ TEST_F(Bf16Fma, HasTheBitsOfDotProducts) {
         }
       }
       std::vector<float> scale(kColumns, 0.125f), got(kMr * kColumns), want(kMr * kColumns);
+      uint32_t control[2];
       GemmArgs args;
+      args.control = control;
       args.k = k;
       args.n = kColumns;
       args.col_scale = scale.data();
@@ -139,7 +141,9 @@ TEST_F(Bf16Fma, RoundsToBf16AsTheInstructionDoes) {
     std::memcpy(bias.data(), &cases[first], 64 * 4);
     std::vector<uint16_t> c(64);
     const float nothing = 0;
+    uint32_t control[2];
     GemmArgs args;
+    args.control = control;
     args.a = &nothing;
     args.b = &nothing;
     args.k = 0;  // t = +0 + bias: the bias itself, except that -0 becomes +0

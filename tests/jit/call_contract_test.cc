@@ -118,6 +118,7 @@ class Arena {
     args.row_sum = reinterpret_cast<const int32_t*>(bytes_.data());
     args.residual = bytes_.data();
     args.residual_stride = 256;
+    args.control = control_;
     return args;
   }
   QuantizeRowsArgs quantize_rows(bool with_nan) {
@@ -139,6 +140,7 @@ class Arena {
  private:
   static constexpr size_t kBytes = 64 << 10;
   std::vector<uint8_t> bytes_;
+  uint32_t control_[2] = {};
 };
 
 class CallContract : public KernelTest {

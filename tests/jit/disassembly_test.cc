@@ -60,8 +60,9 @@ std::vector<Instruction> decode(const GeneratedCode& code) {
 /// and other VEX forms): no CPU has AVX-512 without them.
 bool allowed(std::string_view set, IsaLevel level, bool bf16) {
   static const std::set<std::string_view> baseline = {
-      "I86",  "I186",    "I286REAL", "I386",         "I486REAL", "PENTIUMREAL",  "PPRO",
-      "CMOV", "FAT_NOP", "LONGMODE", "PREFETCH_NOP", "SSE",      "SSE_PREFETCH", "SSE2"};
+      "I86",          "I186", "I286REAL",     "I386",    "I486REAL",
+      "PENTIUMREAL",  "PPRO", "CMOV",         "FAT_NOP", "LONGMODE",
+      "PREFETCH_NOP", "SSE",  "SSE_PREFETCH", "SSE2",    "SSEMXCSR"};
   static const std::set<std::string_view> avx512 = {
       "AVX", "AVX2", "BMI1", "BMI2", "AVX512F", "AVX512BW", "AVX512DQ", "AVX512_VNNI"};
   static const std::set<std::string_view> amx = {"AMX_TILE", "AMX_INT8", "AMX_BF16"};

@@ -148,6 +148,8 @@ GemmArgs common_args(const Block& block, int n) {
   args.bias = block.bias.data();
   args.residual = block.residual.data();
   args.residual_stride = block.columns * 4;
+  static uint32_t control[2];
+  args.control = control;
   return args;
 }
 
