@@ -7,9 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "model_smoke/generation_config.h"
-#include "model_smoke/input_error.h"
+#include "model_smoke/json_file.h"
 #include "model_smoke/options.h"
-#include "model_smoke/safetensors_writer.h"
+#include "model_smoke/output_file.h"
+#include "model_smoke/prompt.h"
 #include "model_smoke/sampler.h"
 #include "model_smoke/session.h"
 #include "model_smoke/tokenizer.h"
@@ -33,53 +34,15 @@ struct Generation {
   double decode_seconds = 0;       ///< all tokens after the first
 };
 
-std::optional<Tokenizer> load_tokenizer(const ModelDir& dir, bool needed) {
-  if (!needed && !dir.exists("tokenizer.json")) return std::nullopt;
-  return Tokenizer::load(dir);
-}
-
 /// A chat template is not applied by this build; say so rather than do it silently.
 void mention_chat_template(const ModelDir& dir, const GenerateOptions& options) {
-  if (options.raw || !options.has_prompt || !dir.exists("tokenizer_config.json")) return;
+  if (options.raw || !options.prompt.text || !dir.exists("tokenizer_config.json")) return;
   const std::string text = dir.read_text("tokenizer_config.json", 16u << 20);
   const Json json = parse_json(text, "tokenizer_config.json");
   if (!JsonNode(json, "tokenizer_config.json", "").has("chat_template")) return;
   fmt::print(stderr,
              "note: the model has a chat template, which this version does not apply: the "
              "prompt goes in as it is (--raw says that this is meant)\n");
-}
-
-std::vector<int32_t> prompt_ids(const GenerateOptions& options, const ModelConfig& config,
-                                const std::optional<Tokenizer>& tokenizer) {
-  std::vector<int32_t> ids;
-  if (options.has_ids) {
-    for (const int64_t id : options.ids) {
-      if (id < 0 || id >= config.vocab_size) {
-        throw InputError("--ids", "", fmt::format("ids in [0, {})", config.vocab_size),
-                         std::to_string(id));
-      }
-      ids.push_back(static_cast<int32_t>(id));
-    }
-  } else {
-    ids = tokenizer->encode(options.prompt, true);
-    for (const int32_t id : ids) {
-      if (id >= config.vocab_size) {
-        throw InputError("tokenizer.json", "",
-                         fmt::format("ids below vocab_size {}", config.vocab_size),
-                         fmt::format("{} for a piece of the prompt", id));
-      }
-    }
-  }
-  if (ids.empty())
-    throw InputError(options.has_ids ? "--ids" : "-p", "", "at least one token", "none");
-  const int64_t total = static_cast<int64_t>(ids.size()) + options.max_new_tokens;
-  if (total > config.max_position_embeddings) {
-    throw InputError("-n", "",
-                     fmt::format("prompt and new tokens within max_position_embeddings {}",
-                                 config.max_position_embeddings),
-                     fmt::format("{} + {}", ids.size(), options.max_new_tokens));
-  }
-  return ids;
 }
 
 /// Prints as it goes: whole characters, flushed.
@@ -158,38 +121,37 @@ void print_summary(const Session& session, const Generation& g) {
   fmt::print(stderr, "\nkernels used by the projections:\n{}", session.kernels_used());
 }
 
-void write_json(const std::string& path, const Session& session, const Generation& g) {
-  const nlohmann::ordered_json json = {{"command", "generate"},
-                                       {"model", session.dir().path()},
-                                       {"run", session.describe()},
-                                       {"prompt_ids", g.prompt},
-                                       {"ids", g.ids},
-                                       {"text", g.text},
-                                       {"stopped_by", g.stopped_by},
-                                       {"load_seconds", session.load_seconds()},
-                                       {"pack_seconds", session.pack_seconds()},
-                                       {"ttft_seconds", g.first_token_seconds},
-                                       {"decode_seconds", g.decode_seconds}};
-  write_text_file(path, json.dump(1) + "\n");
+nlohmann::ordered_json to_json(const Session& session, const Generation& g) {
+  return {{"command", "generate"},
+          {"model", session.dir().path()},
+          {"run", session.describe()},
+          {"prompt_ids", g.prompt},
+          {"ids", g.ids},
+          {"text", g.text},
+          {"stopped_by", g.stopped_by},
+          {"load_seconds", session.load_seconds()},
+          {"pack_seconds", session.pack_seconds()},
+          {"ttft_seconds", g.first_token_seconds},
+          {"decode_seconds", g.decode_seconds}};
 }
 
 }  // namespace
 
 int run_generate(const GenerateOptions& options) {
-  if (options.has_prompt == options.has_ids) {
-    throw InputError("generate", "", "one of -p TEXT and --ids 1,2,3",
-                     options.has_ids ? "both" : "neither");
-  }
+  options.prompt.require_one("generate");
+  std::optional<OutputFile> json;
+  if (!options.common.json.empty()) json.emplace("--json", options.common.json);
   Session session(options.common);
-  const std::optional<Tokenizer> tokenizer = load_tokenizer(session.dir(), options.has_prompt);
+  const std::optional<Tokenizer> tokenizer = load_tokenizer(session.dir(), options.prompt);
   const GenerationConfig stops = load_generation_config(session.dir(), session.config());
   mention_chat_template(session.dir(), options);
-  std::vector<int32_t> prompt = prompt_ids(options, session.config(), tokenizer);
+  std::vector<int32_t> prompt =
+      prompt_ids(options.prompt, session.config(), tokenizer, options.max_new_tokens);
   const auto previous = std::signal(SIGINT, on_interrupt);
   const Generation g = generate(session.model(), options, std::move(prompt), stops, tokenizer);
   std::signal(SIGINT, previous);
   print_summary(session, g);
-  if (!options.common.json.empty()) write_json(options.common.json, session, g);
+  if (json) json->write(to_json(session, g).dump(1) + "\n");
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "model_smoke/generation_config.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "model_smoke/input_error.h"
 
@@ -21,12 +22,15 @@ std::vector<int64_t> read_ids(const JsonNode& node, int64_t vocab_size) {
   return ids;
 }
 
+// Reads every place, also where an earlier one has answered already: a bad id is a bad file.
 void read_from(const JsonNode& node, int64_t vocab_size, GenerationConfig* g) {
-  if (const auto eos = node.find("eos_token_id"); eos && g->eos_token_ids.empty()) {
-    g->eos_token_ids = read_ids(*eos, vocab_size);
+  if (const auto eos = node.find("eos_token_id")) {
+    std::vector<int64_t> ids = read_ids(*eos, vocab_size);
+    if (g->eos_token_ids.empty()) g->eos_token_ids = std::move(ids);
   }
-  if (const auto bos = node.find("bos_token_id"); bos && !g->bos_token_id) {
-    g->bos_token_id = bos->as_int(0, vocab_size - 1);
+  if (const auto bos = node.find("bos_token_id")) {
+    const int64_t id = bos->as_int(0, vocab_size - 1);
+    if (!g->bos_token_id) g->bos_token_id = id;
   }
 }
 

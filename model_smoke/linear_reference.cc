@@ -9,13 +9,7 @@
 namespace quern::smoke {
 namespace {
 
-/// Rows [first, first + n) of a weight matrix with what belongs to them.
-MatrixView rows_of(MatrixView m, int64_t first, int64_t n) {
-  m.data = static_cast<const std::byte*>(m.data) +
-           static_cast<size_t>(first * m.row_stride) * size_of(m.dtype);
-  m.rows = n;
-  return m;
-}
+/// Elements [first, first + n) of what belongs to the rows of a weight matrix.
 VectorView slice(VectorView v, int64_t first, int64_t n) {
   if (v.data == nullptr || v.size == 0) return {};
   v.data = static_cast<const std::byte*>(v.data) + static_cast<size_t>(first) * size_of(v.dtype);

@@ -1,6 +1,6 @@
 #include "model_smoke/model_config.h"
 
-#include <cmath>
+#include <cstring>
 #include <string_view>
 
 #include "model_smoke/input_error.h"
@@ -11,6 +11,8 @@ namespace {
 constexpr uint64_t kMaxConfigBytes = 16'000'000;
 constexpr char kText[] = "Qwen3_5ForCausalLM";
 constexpr char kVision[] = "Qwen3_5ForConditionalGeneration";
+constexpr char kTextType[] = "qwen3_5_text";
+constexpr char kVisionType[] = "qwen3_5";
 constexpr char kKnown[] = "Qwen3_5ForCausalLM or Qwen3_5ForConditionalGeneration";
 
 // Ranges: far above every published model, and small enough that products of three fit 64 bits.
@@ -22,6 +24,14 @@ constexpr int64_t kMaxHeadDim = 8192;
 constexpr int64_t kMaxConvTaps = 64;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
+/// A model_type that is there must be the one of the architecture.
+void check_model_type(const JsonNode& at, const char* expected, const std::string& architecture) {
+  const auto type = at.find("model_type");
+  if (type && type->as_string() != expected) {
+    type->fail(std::string(expected) + ", as the architecture " + architecture + " has it");
+  }
+}
+
 std::string read_architecture(const JsonNode& root) {
   const auto list = root.find("architectures");
   if (list) {
@@ -31,24 +41,36 @@ std::string read_architecture(const JsonNode& root) {
     if (name.as_string() != kText && name.as_string() != kVision) {
       name.fail(std::string("a known architecture: ") + kKnown);
     }
+    check_model_type(root, name.as_string() == kText ? kTextType : kVisionType, name.as_string());
     return name.as_string();
   }
   const JsonNode type = root.at("model_type", "architectures, or a model_type");
-  if (type.as_string() == "qwen3_5_text") return kText;
-  if (type.as_string() == "qwen3_5") return kVision;
+  if (type.as_string() == kTextType) return kText;
+  if (type.as_string() == kVisionType) return kVision;
   type.fail("a known model_type: qwen3_5_text or qwen3_5");
 }
 
 // HF's rule: i is a full-attention layer when (i + 1) is a multiple of the interval.
+LayerType type_by_interval(int64_t layer, int64_t interval) {
+  return (layer + 1) % interval == 0 ? LayerType::kFullAttention : LayerType::kLinearAttention;
+}
+
+// The list wins; an interval beside it must mean the same.
+void check_interval(const JsonNode& text, const std::vector<LayerType>& types, int64_t interval) {
+  if (!text.value().contains("full_attention_interval")) return;
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i] == type_by_interval(static_cast<int64_t>(i), interval)) continue;
+    text.at("full_attention_interval")
+        .fail("the interval of layer_types, which has another type for layer " + std::to_string(i));
+  }
+}
+
 std::vector<LayerType> read_layer_types(const JsonNode& text, int64_t layers) {
   std::vector<LayerType> types;
+  const int64_t interval = text.int_or("full_attention_interval", 4, 1, kMaxLayers);
   const auto list = text.find("layer_types");
   if (!list) {
-    const int64_t interval = text.int_or("full_attention_interval", 4, 1, kMaxLayers);
-    for (int64_t i = 0; i < layers; ++i) {
-      types.push_back((i + 1) % interval == 0 ? LayerType::kFullAttention
-                                              : LayerType::kLinearAttention);
-    }
+    for (int64_t i = 0; i < layers; ++i) types.push_back(type_by_interval(i, interval));
     return types;
   }
   list->require_array();
@@ -65,6 +87,7 @@ std::vector<LayerType> read_layer_types(const JsonNode& text, int64_t layers) {
       name.fail("linear_attention or full_attention");
     }
   }
+  check_interval(text, types, interval);
   return types;
 }
 
@@ -83,6 +106,25 @@ void check_rope_type(const JsonNode& rope) {
   for (size_t i = 0; i < 3; ++i) sections->element(i).as_int(0, kMaxHeadDim);
 }
 
+/// A number that may stand in the rope dictionary, at the top level of the text, or in both places:
+/// then it must be the same one. `rule` says what `ok` accepts.
+template <typename Ok>
+double read_rope_number(const JsonNode& text, const std::optional<JsonNode>& rope, const char* key,
+                        double fallback, const char* rule, Ok&& ok) {
+  const auto read = [&](const JsonNode& at) {
+    const double value = at.number_or(key, fallback);
+    if (!ok(value)) at.at(key).fail(rule);
+    return value;
+  };
+  const double outer = read(text);
+  if (!rope || !rope->value().contains(key)) return outer;
+  const double inner = read(*rope);
+  if (text.value().contains(key) && outer != inner) {
+    text.at(key).fail("the same as " + rope->at(key).path() + ", " + Json(inner).dump());
+  }
+  return inner;
+}
+
 void read_rope(const JsonNode& text, ModelConfig* c) {
   auto rope = text.find("rope_parameters");
   const auto old_spelling = text.find("rope_scaling");
@@ -91,18 +133,12 @@ void read_rope(const JsonNode& text, ModelConfig* c) {
   }
   if (!rope) rope = old_spelling;
   if (rope) check_rope_type(*rope);
-  // Inside the dictionary wins over the top level.
-  const JsonNode& theta_at = rope && rope->value().contains("rope_theta") ? *rope : text;
-  c->rope_theta = theta_at.number_or("rope_theta", 10000.0);
-  if (!(c->rope_theta > 1.0 && c->rope_theta <= 1e12)) {
-    theta_at.at("rope_theta").fail("a number above 1 and at most 1e12");
-  }
-  const JsonNode& factor_at =
-      rope && rope->value().contains("partial_rotary_factor") ? *rope : text;
-  c->partial_rotary_factor = factor_at.number_or("partial_rotary_factor", 0.25);
-  if (!(c->partial_rotary_factor > 0.0 && c->partial_rotary_factor <= 1.0)) {
-    factor_at.at("partial_rotary_factor").fail("a number above 0 and at most 1");
-  }
+  c->rope_theta =
+      read_rope_number(text, rope, "rope_theta", 10000.0, "a number above 1 and at most 1e12",
+                       [](double v) { return v > 1.0 && v <= 1e12; });
+  c->partial_rotary_factor =
+      read_rope_number(text, rope, "partial_rotary_factor", 0.25, "a number above 0 and at most 1",
+                       [](double v) { return v > 0.0 && v <= 1.0; });
   c->rotary_dim = static_cast<int64_t>(static_cast<double>(c->head_dim) * c->partial_rotary_factor);
   if (c->rotary_dim < 2 || c->rotary_dim % 2 != 0) {
     throw InputError(c->file, "partial_rotary_factor", "an even rotary width of at least 2",
@@ -158,6 +194,14 @@ void read_switches(const JsonNode& text, ModelConfig* c) {
   if (!text.bool_or("attn_output_gate", true)) text.at("attn_output_gate").fail("true");
   const std::string gate = text.string_or("output_gate_type", "silu");
   if (gate != "silu" && gate != "swish") text.at("output_gate_type").fail("silu or swish");
+  // Every layer attends to all of the past; a window would be another model.
+  const bool window = text.bool_or("use_sliding_window", false);
+  if (const auto size = text.find("sliding_window")) size->as_int(0, kMaxPositions);
+  if (window) text.at("use_sliding_window").fail("false: full attention layers have no window");
+  // What the delta rule keeps its state in; here always f32.
+  if (text.string_or("mamba_ssm_dtype", "float32") != "float32") {
+    text.at("mamba_ssm_dtype").fail("float32");
+  }
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     if (text.value().contains(key) && text.int_or(key, 0, 0, INT64_MAX) > 0) {
       text.at(key).fail("a dense model (no experts)");
@@ -176,6 +220,7 @@ ModelConfig parse_model_config(const Json& config, const std::string& file) {
   const JsonNode text =
       c.architecture == kVision ? root.at("text_config", "an object with the text model") : root;
   text.require_object();
+  if (c.architecture == kVision) check_model_type(text, kTextType, c.architecture);
   read_sizes(text, &c);
   check_multiple(text, "num_attention_heads", c.num_attention_heads, "num_key_value_heads",
                  c.num_key_value_heads);
@@ -191,6 +236,27 @@ ModelConfig parse_model_config(const Json& config, const std::string& file) {
 ModelConfig load_model_config(const ModelDir& dir) {
   const std::string file = dir.label("config.json");
   return parse_model_config(parse_json(dir.read_text("config.json", kMaxConfigBytes), file), file);
+}
+
+void settle_tied_head(const ModelConfig& config, const std::string& prefix,
+                      Checkpoint& checkpoint) {
+  if (!config.tie_word_embeddings) return;
+  const std::string embedding_name = prefix + "embed_tokens.weight";
+  const TensorView* embedding = checkpoint.find(embedding_name);
+  for (const std::string& name : checkpoint.names()) {
+    if (!name.starts_with("lm_head.")) continue;
+    const TensorView& head = *checkpoint.find(name);
+    const bool same = name == "lm_head.weight" && embedding != nullptr &&
+                      head.dtype == embedding->dtype && head.shape == embedding->shape &&
+                      std::memcmp(head.data, embedding->data, head.bytes) == 0;
+    if (!same) {
+      throw InputError(std::string(head.file), name,
+                       "no lm_head, or the bits of " + embedding_name + ", because " + config.file +
+                           " has tie_word_embeddings true",
+                       describe(head) + (name == "lm_head.weight" ? " with other content" : ""));
+    }
+    checkpoint.ignore(name, "tied: the same bits as " + embedding_name);
+  }
 }
 
 std::string text_tensor_prefix(const ModelConfig& config, const Checkpoint& checkpoint) {

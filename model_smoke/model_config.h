@@ -58,4 +58,8 @@ ModelConfig parse_model_config(const Json& config, const std::string& file);
 /// prefixes of the parts that are no text ("model.visual.", "mtp.") stay with the caller.
 std::string text_tensor_prefix(const ModelConfig& config, const Checkpoint& checkpoint);
 
+/// Tied embeddings: an output head in the files must be the embedding bit for bit, and is then
+/// ignored for that reason. Anything else called lm_head contradicts the config: InputError.
+void settle_tied_head(const ModelConfig& config, const std::string& prefix, Checkpoint& checkpoint);
+
 }  // namespace quern::smoke

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -29,13 +31,18 @@ struct CommonOptions {
   void refuse_unavailable() const;
 };
 
-void add_common_options(CLI::App& command, CommonOptions& options);
+/// What a model is given: one of the two.
+struct PromptOptions {
+  std::optional<std::string> text;
+  std::optional<std::vector<int32_t>> ids;
+
+  /// Throws InputError unless exactly one is there.
+  void require_one(const std::string& command) const;
+};
 
 struct GenerateOptions {
   CommonOptions common;
-  std::string prompt;
-  std::vector<int64_t> ids;
-  bool has_prompt = false, has_ids = false;
+  PromptOptions prompt;
   int64_t max_new_tokens = 64;
   bool raw = false;
   double temperature = 0;
@@ -53,6 +60,16 @@ struct VerifyOptions {
 struct DoctorOptions {
   std::string json;
 };
+
+struct Options {
+  GenerateOptions generate;
+  VerifyOptions verify;
+  DoctorOptions doctor;
+};
+
+/// Adds every command with its switches. Numbers are read by option_values.h: what CLI11 makes of
+/// "nan", "-1" or a number that does not fit is not an error everywhere.
+void add_commands(CLI::App& app, Options& options);
 
 // The commands. Each returns the exit code, 0 or 1, and throws InputError (exit 2).
 int run_generate(const GenerateOptions& options);

@@ -1,6 +1,7 @@
 #include "model_smoke/quant_config.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -79,6 +80,27 @@ void read_groups(const JsonNode& quant, ModuleList* targets) {
   }
 }
 
+// The quantization_config. Older compressed-tensors writers and vision models put it elsewhere;
+// where it is in several places it must say the same in all of them.
+std::optional<JsonNode> find_quantization(const JsonNode& root) {
+  std::optional<JsonNode> first;
+  const auto add = [&first](const JsonNode& at, const char* key) {
+    const auto found = at.find(key);
+    if (!found) return;
+    if (first && first->value() != found->value()) {
+      found->fail("the same as " + first->path() + ", or nothing");
+    }
+    if (!first) first = found;
+  };
+  add(root, "quantization_config");
+  add(root, "compression_config");
+  if (const auto text = root.find("text_config")) {
+    add(*text, "quantization_config");
+    add(*text, "compression_config");
+  }
+  return first;
+}
+
 }  // namespace
 
 const char* to_string(QuantMethod method) noexcept {
@@ -102,12 +124,7 @@ QuantConfig QuantConfig::parse(const Json& config, const std::string& file) {
   QuantConfig q;
   q.file_ = file;
   const JsonNode root(config, file, "");
-  auto quant = root.find("quantization_config");
-  // Where older compressed-tensors writers and vision models put it.
-  if (!quant) quant = root.find("compression_config");
-  if (const auto text = root.find("text_config"); !quant && text) {
-    quant = text->find("quantization_config");
-  }
+  const auto quant = find_quantization(root);
   if (!quant) return q;
   quant->require_object();
   const JsonNode method = quant->at("quant_method", kSupported);

@@ -12,11 +12,6 @@ VectorView view(const std::vector<float>& v) {
   return vector_view(v.data(), static_cast<int64_t>(v.size()));
 }
 
-MutableMatrixView rows(Tensor& t, int64_t first, int64_t count) {
-  return {t.row<std::byte>(0) + static_cast<size_t>(first * t.cols()) * size_of(t.dtype()),
-          t.dtype(), count, t.cols(), t.cols()};
-}
-
 }  // namespace
 
 Qwen3_5::Qwen3_5(const Context& ctx, const ModelConfig& config, const ComputeMode& mode)
@@ -62,9 +57,9 @@ void Qwen3_5::forward(Span<const int32_t> ids, ModelCache& cache, const ForwardO
     const int64_t count = std::min(kPrefillBlock, tokens - t);
     forward_block(wide.data() + t, count, cache, options);
     if (!options.last_only) {
-      lm_head_.run(normed_.view(), rows(logits, t, count), scratch());
+      lm_head_.run(normed_.view(), rows_of(logits.mutable_view(), t, count), scratch());
     } else if (t + count == tokens) {
-      lm_head_.run(rows(normed_, count - 1, 1), logits.mutable_view(), scratch());
+      lm_head_.run(rows_of(normed_.view(), count - 1, 1), logits.mutable_view(), scratch());
     }
   }
 }

@@ -25,6 +25,7 @@ class Qwen3_5::Builder {
     checkpoint_.ignore_prefix("mtp.", "multi-token prediction is not part of the text model");
     checkpoint_.ignore_prefix("model.visual.", "vision tower: this tool runs the text model");
     prefix_ = text_tensor_prefix(config_, checkpoint_);
+    settle_tied_head(config_, prefix_, checkpoint_);
     load_ends();
     for (size_t i = 0; i < config_.layer_types.size(); ++i) {
       model_.layers_.push_back(
@@ -54,7 +55,6 @@ class Qwen3_5::Builder {
     const LinearOutput logits{.dtype = DType::kF32};
     std::vector<HostWeights> head;
     if (config_.tie_word_embeddings) {
-      checkpoint_.ignore_prefix("lm_head.", "the embedding is tied");
       HostWeights tied = copy(embedding);
       tied.name = "lm_head (tied)";
       head.push_back(std::move(tied));

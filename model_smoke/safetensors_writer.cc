@@ -1,26 +1,17 @@
 #include "model_smoke/safetensors_writer.h"
 
 #include <bit>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 
 #include <nlohmann/json.hpp>
-
-#include "model_smoke/input_error.h"
 
 namespace quern::smoke {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
-[[noreturn]] void fail(const std::string& path) {
-  throw InputError(path, "", "a file that can be written", std::strerror(errno));
-}
-
 }  // namespace
 
-void write_safetensors(const std::string& path, const std::vector<NamedMatrix>& tensors) {
+void write_safetensors(std::ostream& out, const std::vector<NamedMatrix>& tensors) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   uint64_t offset = 0;
   for (const NamedMatrix& t : tensors) {
@@ -32,22 +23,12 @@ void write_safetensors(const std::string& path, const std::vector<NamedMatrix>& 
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');
   const uint64_t length = text.size();
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out.write(reinterpret_cast<const char*>(&length), sizeof(length));
   out.write(text.data(), static_cast<std::streamsize>(text.size()));
   for (const NamedMatrix& t : tensors) {
     out.write(reinterpret_cast<const char*>(t.data),
               static_cast<std::streamsize>(t.rows * t.cols) * 4);
   }
-  out.close();
-  if (!out) fail(path);
-}
-
-void write_text_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (!out) fail(path);
 }
 
 }  // namespace quern::smoke

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,7 @@ struct NamedMatrix {
   int64_t cols = 0;
 };
 
-/// Writes a safetensors file of F32 tensors, in order. Throws InputError naming the path when the
-/// file cannot be written.
-void write_safetensors(const std::string& path, const std::vector<NamedMatrix>& tensors);
-
-/// Writes text; throws as above.
-void write_text_file(const std::string& path, const std::string& text);
+/// The bytes of a safetensors file of F32 tensors, in order.
+void write_safetensors(std::ostream& out, const std::vector<NamedMatrix>& tensors);
 
 }  // namespace quern::smoke

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <map>
 #include <sstream>
+#include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -13,27 +15,30 @@
 namespace quern::smoke {
 namespace {
 
-/// Why the machine does not have `level`: the first stage of its detection that failed.
-std::string missing_stage(const IsaReport& report, IsaLevel level) {
+/// The first stage of the detection of `level` (or of a level below it) that failed.
+const IsaStage* failed_stage(const IsaReport& report) {
   for (const IsaStage& stage : report.stages) {
-    if (!stage.passed && stage.name.rfind(to_string(level), 0) == 0) {
-      return stage.name + ": " + stage.detail;
-    }
+    if (!stage.passed) return &stage;
   }
-  for (const IsaStage& stage : report.stages) {
-    if (!stage.passed) return stage.name + ": " + stage.detail;
-  }
-  return "capped by QUERN_MAX_ISA";
+  return nullptr;
 }
 
 void require_level(const Context& ctx, IsaLevel level, const std::string& asked) {
   if (ctx.isa() >= level) return;
-  const bool machine_has_it = ctx.isa_report().level >= level;
-  throw InputError("--isa", "", std::string(to_string(level)) + " on this machine",
-                   asked + ", but " +
-                       (machine_has_it ? std::string("the level is capped by QUERN_MAX_ISA")
-                                       : missing_stage(ctx.isa_report(), level)),
-                   "quern-smoke doctor shows every stage");
+  const IsaReport& report = ctx.isa_report();
+  const std::string got = std::string("the level ") + to_string(ctx.isa());
+  if (ctx.options().max_isa < level) {
+    throw InputError("--isa", asked, "an environment that allows this level",
+                     got + ": QUERN_MAX_ISA caps it", "unset QUERN_MAX_ISA");
+  }
+  const IsaStage* stage = failed_stage(report);
+  const std::string usable = ctx.isa() == IsaLevel::kNone
+                                 ? "--backend reference runs on any CPU"
+                                 : std::string("use --isa auto or --isa ") + to_string(ctx.isa());
+  throw InputError("--isa", asked, "a machine whose detection passes every stage of this level",
+                   got + (stage != nullptr ? "; \"" + stage->name + "\" failed: " + stage->detail
+                                           : std::string()),
+                   usable + "; quern-smoke doctor shows every stage");
 }
 
 /// The kernel names in a plan's explanation.
@@ -58,19 +63,34 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+Context context_from_environment(const ContextOptions& base) {
+  Result<Context> context = Context::from_environment(base);
+  if (context.ok()) return std::move(context).value();
+  // "invalid argument: environment: NAME must be RULE"
+  const std::string text = context.status().message();
+  const std::string prefix = "environment: ", middle = " must be ";
+  const size_t at = text.find(prefix), rule = text.find(middle);
+  if (at == std::string::npos || rule == std::string::npos) throw std::runtime_error(text);
+  const size_t name = at + prefix.size();
+  throw InputError(text.substr(name, rule - name), "", text.substr(rule + middle.size()),
+                   "another value", "set in the environment; unset it for the default");
+}
+
 Runtime::Runtime(const CommonOptions& options) {
   options.refuse_unavailable();
   const int threads = options.threads > 0 ? options.threads : usable_cpus(read_host_info());
   pool_ = take(PersistentPool::create(threads), "threads");
+  const std::optional<IsaLevel> level = options.parsed_isa();
   ContextOptions base;
   base.pool = pool_.get();
-  const std::optional<IsaLevel> level = options.parsed_isa();
   if (level) base.max_isa = *level;
-  Result<Context> context = Context::from_environment(base);
-  if (!context.ok()) {
-    throw InputError("environment", "", "values quern knows", context.status().message());
+  context_ = std::make_unique<Context>(context_from_environment(base));
+  if (level && context_->options().max_isa > *level) {
+    // QUERN_MAX_ISA is a cap as --isa is; of two caps the lower one holds.
+    base = context_->options();
+    base.max_isa = *level;
+    context_ = std::make_unique<Context>(take(Context::create(base), "context"));
   }
-  context_ = std::make_unique<Context>(std::move(context).value());
   if (level) require_level(*context_, *level, options.isa);
 }
 

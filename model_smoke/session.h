@@ -13,6 +13,9 @@
 
 namespace quern::smoke {
 
+/// Context::from_environment, with a variable it does not understand as an InputError naming it.
+Context context_from_environment(const ContextOptions& base);
+
 /// Threads and context as the switches and the environment ask for. Throws InputError where the
 /// level cannot be had, naming the stage of detection that failed.
 class Runtime {

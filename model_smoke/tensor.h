@@ -84,15 +84,30 @@ class Tensor {
   int64_t cols_ = 0;
 };
 
-/// `count` columns of a view from column `first` on.
-inline MatrixView columns(MatrixView m, int64_t first, int64_t count) noexcept {
-  m.data = static_cast<const std::byte*>(m.data) + static_cast<size_t>(first) * size_of(m.dtype);
+namespace detail {
+
+/// A view's data pointer moved by a number of elements; works for both kinds of matrix view.
+template <typename View>
+void advance(View& m, int64_t elements) noexcept {
+  using Data = std::remove_pointer_t<decltype(m.data)>;
+  using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
+  m.data = static_cast<Byte*>(m.data) + elements * static_cast<int64_t>(size_of(m.dtype));
+}
+
+}  // namespace detail
+
+/// `count` columns of a MatrixView or MutableMatrixView from column `first` on.
+template <typename View>
+View columns(View m, int64_t first, int64_t count) noexcept {
+  detail::advance(m, first);
   m.cols = count;
   return m;
 }
-inline MutableMatrixView columns(MutableMatrixView m, int64_t first, int64_t count) noexcept {
-  m.data = static_cast<std::byte*>(m.data) + static_cast<size_t>(first) * size_of(m.dtype);
-  m.cols = count;
+/// `count` rows from row `first` on.
+template <typename View>
+View rows_of(View m, int64_t first, int64_t count) noexcept {
+  detail::advance(m, first * m.row_stride);
+  m.rows = count;
   return m;
 }
 

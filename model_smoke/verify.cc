@@ -1,10 +1,13 @@
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "model_smoke/input_error.h"
 #include "model_smoke/options.h"
+#include "model_smoke/output_file.h"
 #include "model_smoke/safetensors_writer.h"
 #include "model_smoke/session.h"
 #include "model_smoke/verify_run.h"
@@ -65,8 +68,8 @@ nlohmann::ordered_json to_json(const LogitStats& s) {
           {"argmax_agree", s.argmax_agreement()}};
 }
 
-void write_json(const std::string& path, const Session& session, const Goldens& goldens,
-                const Tolerance& tolerance, const VerifyResult& result, bool holds) {
+nlohmann::ordered_json to_json(const Session& session, const Goldens& goldens,
+                               const Tolerance& tolerance, const VerifyResult& result, bool holds) {
   nlohmann::ordered_json json = {
       {"command", "verify"},           {"model", session.dir().path()},
       {"goldens", goldens.source()},   {"run", session.describe()},
@@ -78,22 +81,28 @@ void write_json(const std::string& path, const Session& session, const Goldens& 
                                {"greedy", prompt.greedy},
                                {"greedy_equal", prompt.greedy_equal}});
   }
-  write_text_file(path, json.dump(1) + "\n");
+  return json;
 }
 
-void dump_logits(const std::string& path, const VerifyResult& result) {
+void dump_logits(const OutputFile& file, const VerifyResult& result) {
   std::vector<NamedMatrix> tensors;
   for (size_t i = 0; i < result.prompts.size(); ++i) {
     const Tensor& logits = result.prompts[i].logits;
     tensors.push_back(
         {fmt::format("prompt{}.logits", i), logits.row<float>(0), logits.rows(), logits.cols()});
   }
-  write_safetensors(path, tensors);
+  file.write([&tensors](std::ostream& out) { write_safetensors(out, tensors); });
 }
 
 }  // namespace
 
 int run_verify(const VerifyOptions& options) {
+  std::optional<OutputFile> json, dump;
+  if (!options.common.json.empty()) json.emplace("--json", options.common.json);
+  if (!options.dump_logits.empty()) dump.emplace("--dump-logits", options.dump_logits);
+  if (json && dump && json->path() == dump->path()) {
+    throw InputError("--dump-logits", "", "another file than --json", dump->path());
+  }
   Session session(options.common);
   const Goldens goldens =
       Goldens::load(session.dir(), options.goldens, session.config().vocab_size);
@@ -102,10 +111,8 @@ int run_verify(const VerifyOptions& options) {
   fmt::print("{}\n", tolerance.row);
   const VerifyResult result = run_goldens(session.model(), goldens, tolerance);
   const bool holds = report(result, tolerance);
-  if (!options.dump_logits.empty()) dump_logits(options.dump_logits, result);
-  if (!options.common.json.empty()) {
-    write_json(options.common.json, session, goldens, tolerance, result, holds);
-  }
+  if (dump) dump_logits(*dump, result);
+  if (json) json->write(to_json(session, goldens, tolerance, result, holds).dump(1) + "\n");
   return holds ? 0 : 1;
 }
 

@@ -53,9 +53,11 @@ class LayerExec {
   std::vector<AlignedBuffer> scratch_;
 };
 
-/// One vector of `dim` elements for every (row, head): a head's slice of a wider matrix.
-struct HeadView {
-  const void* data = nullptr;
+/// One vector of `dim` elements for every (row, head): a head's slice of a wider matrix. Data is
+/// const void, or void where it is written through.
+template <typename Data>
+struct BasicHeadView {
+  Data* data = nullptr;
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t heads = 0;
@@ -64,38 +66,24 @@ struct HeadView {
   int64_t head_stride = 0;
 
   template <typename T>
-  const T* at(int64_t row, int64_t head) const noexcept {
-    return static_cast<const T*>(data) + row * row_stride + head * head_stride;
+  auto at(int64_t row, int64_t head) const noexcept {
+    using Element = std::conditional_t<std::is_const_v<Data>, const T, T>;
+    return static_cast<Element*>(data) + row * row_stride + head * head_stride;
   }
-};
-
-/// As HeadView, written through.
-struct MutableHeadView {
-  void* data = nullptr;
-  DType dtype = DType::kF32;
-  int64_t rows = 0;
-  int64_t heads = 0;
-  int64_t dim = 0;
-  int64_t row_stride = 0;
-  int64_t head_stride = 0;
-
-  template <typename T>
-  T* at(int64_t row, int64_t head) const noexcept {
-    return static_cast<T*>(data) + row * row_stride + head * head_stride;
-  }
-  operator HeadView() const noexcept {
+  operator BasicHeadView<const void>() const noexcept requires(!std::is_const_v<Data>) {
     return {data, dtype, rows, heads, dim, row_stride, head_stride};
   }
 };
+using HeadView = BasicHeadView<const void>;
+using MutableHeadView = BasicHeadView<void>;
 
-/// Head h is columns [offset + h * head_stride, + dim) of m.
-inline HeadView heads_of(MatrixView m, int64_t heads, int64_t dim, int64_t head_stride,
-                         int64_t offset = 0) noexcept {
-  return {columns(m, offset, 0).data, m.dtype, m.rows, heads, dim, m.row_stride, head_stride};
-}
-inline MutableHeadView heads_of(MutableMatrixView m, int64_t heads, int64_t dim,
-                                int64_t head_stride, int64_t offset = 0) noexcept {
-  return {columns(m, offset, 0).data, m.dtype, m.rows, heads, dim, m.row_stride, head_stride};
+/// Head h is columns [offset + h * head_stride, + dim) of a MatrixView or MutableMatrixView.
+template <typename Matrix>
+auto heads_of(Matrix m, int64_t heads, int64_t dim, int64_t head_stride,
+              int64_t offset = 0) noexcept {
+  using Data = std::remove_pointer_t<decltype(m.data)>;
+  return BasicHeadView<Data>{
+      columns(m, offset, 0).data, m.dtype, m.rows, heads, dim, m.row_stride, head_stride};
 }
 
 /// Guards the shapes inside the program; a failure is a fault of ours, not of a checkpoint.

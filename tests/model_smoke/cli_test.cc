@@ -1,44 +1,24 @@
 // The binary itself: exit codes, where output goes, and equal bytes for any number of threads.
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdlib>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
-#include "quern/context.h"
-#include "tests/model_smoke/temp_dir.h"
+#include "tests/model_smoke/smoke_binary.h"
 
 namespace quern::smoke {
 namespace {
 
-using test::TempDir;
-
 #ifdef QUERN_SMOKE_BINARY
 
-const std::string kModel =
-    std::string("-m ") + QUERN_SOURCE_DIR + "/model_smoke/checkpoints/qwen35_docs";
+using test::jit_runs;
+using test::Outcome;
+using test::smoke;
+using test::TempDir;
 
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-/// `arguments` are this file's own literals, so the shell may see them as they are.
-Outcome smoke(const std::string& arguments, const std::string& environment = "") {
-  const TempDir scratch;
-  const std::string command = environment + " '" + QUERN_SMOKE_BINARY + "' " + arguments + " > " +
-                              scratch.file("out") + " 2> " + scratch.file("err");
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000, test::read_file(scratch.file("out")),
-          test::read_file(scratch.file("err"))};
-}
-
-bool jit_runs() {
-  return Context().isa() != IsaLevel::kNone;
-}
+const std::string kModel = test::kDocsModel;
 
 TEST(Cli, UsageErrorsExitWithTwo) {
   for (const std::string& arguments :
@@ -79,7 +59,23 @@ TEST(Cli, MissingIsaNamesTheStage) {
   if (Context().isa() == IsaLevel::kAmx) GTEST_SKIP() << "this machine has AMX";
   const Outcome o = smoke("verify " + kModel + " --isa amx");
   EXPECT_EQ(o.code, 2);
-  EXPECT_NE(o.err.find("amx: "), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("amx"), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("failed: "), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("quern-smoke doctor"), std::string::npos) << o.err;
+}
+
+TEST(Cli, ACappedLevelSaysWhatCapsIt) {
+  const Outcome o = smoke("verify " + kModel + " --isa amx", "QUERN_MAX_ISA=avx512");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_NE(o.err.find("unset QUERN_MAX_ISA"), std::string::npos) << o.err;
+}
+
+/// Of the two caps the lower one holds, whichever it is.
+TEST(Cli, TheEnvironmentDoesNotLiftTheLevelAskedFor) {
+  if (!jit_runs()) GTEST_SKIP() << "no kernel runs on this CPU: it has no AVX-512";
+  const Outcome o = smoke("generate " + kModel + " -p x -n 1 --isa avx512", "QUERN_MAX_ISA=amx");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("isa avx512,"), std::string::npos) << o.err;
 }
 
 TEST(Cli, NoKernelsIsAnErrorAndNoSilentFallback) {
@@ -142,6 +138,17 @@ TEST(Cli, DoctorReportsEveryStage) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_EQ(smoke("doctor", "QUERN_JIT=0").code, 1);
+}
+
+TEST(Cli, AVariableNobodyUnderstandsIsBadInput) {
+  for (const char* variable : {"QUERN_MAX_ISA", "QUERN_JIT", "QUERN_VERBOSE", "QUERN_JIT_DUMP"}) {
+    for (const std::string& command : {std::string("doctor"), "verify " + kModel}) {
+      const Outcome o = smoke(command, std::string(variable) + "=/nonexistent");
+      EXPECT_EQ(o.code, 2) << variable;
+      EXPECT_TRUE(o.out.empty()) << o.out;
+      EXPECT_EQ(o.err.find("quern-smoke: " + std::string(variable) + ": expected "), 0u) << o.err;
+    }
+  }
 }
 
 #else

@@ -76,6 +76,7 @@ void load_everything(const std::string& path) {
   (void)load_generation_config(dir, config);
   Checkpoint checkpoint = Checkpoint::open(dir);
   const std::string prefix = text_tensor_prefix(config, checkpoint);
+  settle_tied_head(config, prefix, checkpoint);
   const Loader loader{config, quant, checkpoint};
   (void)checkpoint.get(prefix + "embed_tokens.weight", {config.vocab_size, config.hidden_size});
   (void)checkpoint.get(prefix + "norm.weight", {config.hidden_size});

@@ -183,6 +183,90 @@ void add_architectures(std::vector<MalformedCase>* out) {
                   {kFile, "text_config.tie_word_embeddings", "top level"}});
 }
 
+// Keys that are known hold a good value or are an error, also where another key has the last word;
+// two that contradict each other are an error that names both.
+void add_contradictions(std::vector<MalformedCase>* out) {
+  for (const Json& bad : {Json(0), Json(-4), Json("4"), Json(2.0), Json(nullptr), Json(true)}) {
+    out->push_back(set_case("interval_beside_list_" + std::to_string(out->size()),
+                            "full_attention_interval", bad, "an integer from 1 to"));
+  }
+  out->push_back(set_case("interval_against_list", "full_attention_interval", 4, "layer_types"));
+  for (const Json& bad : {Json(0), Json(2), Json("0.25"), Json(nullptr)}) {
+    out->push_back(set_case("outer_factor_" + std::to_string(out->size()), "partial_rotary_factor",
+                            bad, "a number"));
+  }
+  out->push_back(set_case("outer_factor_differs", "partial_rotary_factor", 0.5,
+                          "rope_parameters.partial_rotary_factor, 0.25"));
+  for (const Json& bad : {Json(0), Json(1e300), Json("1e4"), Json(nullptr)}) {
+    out->push_back(
+        set_case("outer_theta_" + std::to_string(out->size()), "rope_theta", bad, "a number"));
+  }
+  out->push_back(
+      set_case("outer_theta_differs", "rope_theta", 1e6, "rope_parameters.rope_theta, 10000.0"));
+  out->push_back(set_case("sliding_window", "use_sliding_window", true, "false"));
+  out->push_back(set_case("sliding_window_string", "use_sliding_window", "no", "true or false"));
+  out->push_back(set_case("sliding_window_size", "sliding_window", -1, "an integer from 0"));
+  out->push_back(set_case("state_dtype", "mamba_ssm_dtype", "bfloat16", "float32"));
+  out->push_back(set_case("model_type_of_another", "model_type", "llama", "Qwen3_5ForCausalLM"));
+  out->push_back(set_case("model_type_of_vision", "model_type", "qwen3_5", "qwen3_5_text"));
+  for (const Json& bad : {Json(-1), Json(260), Json("x"), Json::array({1, 5000})}) {
+    const std::string suffix = std::to_string(out->size());
+    out->push_back(set_case("outer_eos_" + suffix, "eos_token_id", bad, "from 0 to 259"));
+    if (!bad.is_array()) {
+      out->push_back(set_case("outer_bos_" + suffix, "bos_token_id", bad, "from 0 to 259"));
+    }
+  }
+  out->push_back({"config_text_model_type",
+                  [](TestModel* m) {
+                    Json text = m->config;
+                    text["model_type"] = "qwen3_text";
+                    m->config = {{"architectures", {"Qwen3_5ForConditionalGeneration"}},
+                                 {"model_type", "qwen3_5"},
+                                 {"text_config", text}};
+                  },
+                  {kFile, "text_config.model_type", "qwen3_5_text"}});
+}
+
+// Tied embeddings with an output head in the files: only the same bits are no contradiction.
+void add_tied_heads(std::vector<MalformedCase>* out) {
+  const auto tied = [out](const std::string& name, std::function<void(TestModel*)> bend,
+                          const std::string& tensor) {
+    out->push_back({"config_tied_head_" + name,
+                    [bend](TestModel* m) {
+                      m->config["tie_word_embeddings"] = true;
+                      bend(m);
+                    },
+                    {"model.safetensors", tensor, "tie_word_embeddings", "model.embed_tokens"}});
+  };
+  tied(
+      "differs", [](TestModel*) {}, "lm_head.weight");
+  tied(
+      "one_bit",
+      [](TestModel* m) {
+        TestTensor& head = m->tensor("lm_head.weight");
+        head.bytes = m->tensor("model.embed_tokens.weight").bytes;
+        head.bytes.back() = static_cast<char>(head.bytes.back() ^ 1);
+      },
+      "lm_head.weight");
+  tied(
+      "f32",
+      [](TestModel* m) {
+        TestTensor& head = m->tensor("lm_head.weight");
+        head.dtype = "F32";
+        head.bytes = std::string(head.bytes.size() * 2, '\x01');
+      },
+      "lm_head.weight");
+  tied(
+      "bias",
+      [](TestModel* m) {
+        TestTensor& head = m->tensor("lm_head.weight");
+        head.name = "lm_head.bias";
+        head.shape = {260};
+        head.bytes.resize(520);
+      },
+      "lm_head.bias");
+}
+
 void add_files(std::vector<MalformedCase>* out) {
   out->push_back(text_case("empty", "", {"valid JSON"}));
   out->push_back(text_case("array", "[]", {"an object"}));
@@ -237,6 +321,8 @@ std::vector<MalformedCase> malformed_config() {
   add_relations(&out);
   add_numbers(&out);
   add_architectures(&out);
+  add_contradictions(&out);
+  add_tied_heads(&out);
   add_files(&out);
   return out;
 }

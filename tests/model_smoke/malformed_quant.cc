@@ -212,6 +212,13 @@ void add_tensors(std::vector<MalformedCase>* out) {
                              {weight, "a matrix"}));
 }
 
+MalformedCase two_places_case() {
+  return {"quant_in_two_places",
+          [](TestModel* m) { m->config["compression_config"] = compressed_tensors({"lm_head"}); },
+          {"config.json", "compression_config", "the same as quantization_config"},
+          true};
+}
+
 }  // namespace
 
 std::vector<MalformedCase> malformed_quant() {
@@ -219,6 +226,7 @@ std::vector<MalformedCase> malformed_quant() {
   add_methods(&out);
   add_schemes(&out);
   add_tensors(&out);
+  out.push_back(two_places_case());
   return out;
 }
 

@@ -68,14 +68,16 @@ TEST(ModelConfig, RopeSpellings) {
   EXPECT_EQ(parse(c).rope_theta, 1e7);
   c.erase("rope_theta");
   EXPECT_EQ(parse(c).rope_theta, 10000.0);
-  // The dictionary wins over the top level.
+  // In both places it must be one number; the dictionary alone is enough.
   c["rope_parameters"] = {{"rope_theta", 123456}, {"partial_rotary_factor", 0.5}};
-  c["rope_theta"] = 7.0;
+  c["rope_theta"] = 123456.0;
+  c["partial_rotary_factor"] = 0.5;
+  EXPECT_EQ(parse(c).rope_theta, 123456.0);
+  c.erase("rope_theta");
+  c.erase("partial_rotary_factor");
   EXPECT_EQ(parse(c).rope_theta, 123456.0);
   EXPECT_EQ(parse(c).rotary_dim, 8);
-  c["rope_parameters"].erase("partial_rotary_factor");
-  EXPECT_EQ(parse(c).rotary_dim, 4);
-  c.erase("partial_rotary_factor");  // default 0.25
+  c["rope_parameters"].erase("partial_rotary_factor");  // default 0.25
   EXPECT_EQ(parse(c).rotary_dim, 4);
   c["partial_rotary_factor"] = 1;
   EXPECT_EQ(parse(c).rotary_dim, 16);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -157,6 +158,26 @@ TEST(TinyModel, MixedFormatsInOneInput) {
   expect_backends_agree(mixed("mlp.up_proj"), "int8", 0.02);
   expect_backends_agree(mixed("self_attn.k_proj"), "int8", 0.02);
   expect_backends_agree(mixed("linear_attn.in_proj_z"), "int8", 0.02);
+}
+
+/// A head with the bits of the embedding contradicts nothing; it is ignored, and that is said.
+TEST(TinyModel, ATiedHeadWithTheSameBitsIsSaid) {
+  TestModel model = test::tiny_model();
+  model.config["tie_word_embeddings"] = true;
+  const TempDir absent, present;
+  model.tensor("lm_head.weight").bytes = model.tensor("model.embed_tokens.weight").bytes;
+  model.write(present);
+  std::erase_if(model.tensors, [](const TestTensor& t) { return t.name == "lm_head.weight"; });
+  model.write(absent);
+  const Tensor expected = logits_of(absent.path(), "reference", "f32");
+  ::testing::internal::CaptureStderr();
+  const Tensor actual = logits_of(present.path(), "reference", "f32");
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find(
+                "tied: the same bits as model.embed_tokens.weight"),
+            std::string::npos);
+  EXPECT_EQ(std::memcmp(actual.row<float>(0), expected.row<float>(0),
+                        static_cast<size_t>(kTokens * actual.cols()) * sizeof(float)),
+            0);
 }
 
 TEST(TinyModel, LeftoverTensorsAreAnError) {
