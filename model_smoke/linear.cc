@@ -1,11 +1,12 @@
 #include "model_smoke/linear.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "model_smoke/input_error.h"
-#include "model_smoke/layers/norm.h"
 #include "model_smoke/linear_ops.h"
+#include "model_smoke/model_ops.h"
 
 namespace quern::smoke {
 
@@ -44,23 +45,70 @@ ComputeMode choose_mode(Backend backend, std::optional<ActMode> act, bool model_
   return {backend, *act};
 }
 
+std::unique_ptr<LinearOp> make_backend_op(const Context& ctx, LinearSource source) {
+  return source.mode.backend == Backend::kJit ? make_jit_op(ctx, std::move(source))
+                                              : make_reference_op(ctx, std::move(source));
+}
+
+namespace {
+
+std::unique_ptr<LinearOp> make_op(const Context& ctx, LinearSource source) {
+  const bool f32 = source.mode.act == ActMode::kF32;
+  if (!f32 && source.weights.format == ModuleFormat::kPlain) {
+    to_bf16(source.weights);
+    to_bf16(source.up);
+  }
+  LinearInfo info{.stored = source.weights.stored,
+                  .joined = source.weights.joined,
+                  .file_bytes = source.weights.file_bytes + source.up.file_bytes,
+                  .n = source.weights.n(),
+                  .k = source.weights.k(),
+                  .gated = source.gated(),
+                  .residual = source.output.residual,
+                  .refused = {}};
+  std::unique_ptr<const LinearSource> kept;
+  if (source.mode.keep_source) kept = std::make_unique<LinearSource>(copy(source));
+  std::unique_ptr<LinearOp> op = source.mode.inspect ? make_inspected_op(ctx, std::move(source))
+                                                     : make_backend_op(ctx, std::move(source));
+  info.refused = op->info().refused;
+  op->set_info(std::move(info));
+  op->keep_source(std::move(kept));
+  return op;
+}
+
+}  // namespace
+
 std::unique_ptr<LinearOp> make_linear_op(const Context& ctx, const ComputeMode& mode,
                                          HostWeights weights, const LinearOutput& output) {
-  if (mode.act != ActMode::kF32 && weights.format == ModuleFormat::kPlain) to_bf16(weights);
-  return mode.backend == Backend::kJit
-             ? make_jit_linear(ctx, mode, std::move(weights), output)
-             : make_reference_linear(ctx, mode, std::move(weights), output);
+  return make_op(ctx, {.weights = std::move(weights), .up = {}, .mode = mode, .output = output});
 }
 
 std::unique_ptr<LinearOp> make_gate_up_op(const Context& ctx, const ComputeMode& mode,
                                           HostWeights gate, HostWeights up) {
-  if (gate.format == ModuleFormat::kPlain) {
-    to_bf16(gate);
-    to_bf16(up);
+  return make_op(ctx,
+                 {.weights = std::move(gate), .up = std::move(up), .mode = mode, .output = {}});
+}
+
+HostWeights copy(const HostWeights& from) {
+  HostWeights to;
+  to.name = from.name;
+  to.format = from.format;
+  to.scale = from.scale;
+  to.bias = from.bias;
+  to.stored = from.stored;
+  to.joined = from.joined;
+  to.file_bytes = from.file_bytes;
+  to.values.resize(from.values.dtype(), from.n(), from.k());
+  const size_t bytes = static_cast<size_t>(from.n() * from.k()) * size_of(from.values.dtype());
+  if (bytes > 0) {
+    std::memcpy(to.values.row<std::byte>(0), from.values.row<std::byte>(0), bytes);
   }
-  return mode.backend == Backend::kJit
-             ? make_jit_gate_up(ctx, mode, std::move(gate), std::move(up))
-             : make_reference_gate_up(ctx, mode, std::move(gate), std::move(up));
+  return to;
+}
+
+LinearSource copy(const LinearSource& from) {
+  return {
+      .weights = copy(from.weights), .up = copy(from.up), .mode = from.mode, .output = from.output};
 }
 
 void to_bf16(HostWeights& weights) {
@@ -90,10 +138,12 @@ size_t Linear::scratch_bytes(int64_t max_m) const {
   return bytes;
 }
 
-void Linear::run(MatrixView a, MutableMatrixView c, Span<std::byte> scratch) const {
-  require(c.cols == n_, "Linear::run: the output has another width");
+void Linear::run(ModelOps& ops, OpSite site, const LinearArgs& args) const {
+  require(args.c.cols == n_, "Linear::run: the output has another width");
   for (const Part& part : parts_) {
-    part.op->run(a, columns(c, part.first_column, part.n), scratch);
+    LinearArgs own = args;
+    own.c = columns(args.c, part.first_column, part.n);
+    ops.linear(site, *part.op, own);
   }
 }
 
@@ -105,9 +155,14 @@ std::vector<const LinearOp*> Linear::ops() const {
 
 GateUp::GateUp(const Context& ctx, const ComputeMode& mode, HostWeights gate, HostWeights up) {
   if (mode.act != ActMode::kF32 && gate.format == up.format) {
+    gate.joined = "gate and up interleaved in one op, SiLU-mul in its epilogue";
     fused_ = make_gate_up_op(ctx, mode, std::move(gate), std::move(up));
     return;
   }
+  gate.joined = up.joined =
+      mode.act == ActMode::kF32
+          ? "gate and up apart: f32 activations have no SiLU-mul epilogue"
+          : "gate and up apart: the gate is " + gate.stored + ", up is " + up.stored;
   const LinearOutput output{.dtype = mode.activations()};
   std::vector<HostWeights> part;
   part.push_back(std::move(gate));
@@ -122,16 +177,17 @@ size_t GateUp::scratch_bytes(int64_t max_m) const {
   return std::max(gate_.scratch_bytes(max_m), up_.scratch_bytes(max_m));
 }
 
-void GateUp::run(LayerExec& exec, MatrixView a, MutableMatrixView c, Span<std::byte> scratch) {
+void GateUp::run(ModelOps& ops, OpSite site, const LinearArgs& args) {
   if (fused_) {
-    fused_->run(a, c, scratch);
+    ops.linear(site, *fused_, args);
     return;
   }
+  const MutableMatrixView& c = args.c;
   gate_out_.resize(c.dtype, c.rows, c.cols);
   up_out_.resize(c.dtype, c.rows, c.cols);
-  gate_.run(a, gate_out_.mutable_view(), scratch);
-  up_.run(a, up_out_.mutable_view(), scratch);
-  silu_mul(exec, gate_out_.view(), up_out_.view(), c);
+  gate_.run(ops, site, {args.a, gate_out_.mutable_view(), args.scratch});
+  up_.run(ops, site, {args.a, up_out_.mutable_view(), args.scratch});
+  ops.silu_mul(site, gate_out_.view(), up_out_.view(), c);
 }
 
 std::vector<const LinearOp*> GateUp::ops() const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model_smoke/layers/exec.h"
@@ -29,6 +30,8 @@ const char* to_string(ActMode act) noexcept;
 struct ComputeMode {
   Backend backend = Backend::kJit;
   ActMode act = ActMode::kBF16;
+  bool keep_source = false;  ///< ops keep what they were made from, for `compare`
+  bool inspect = false;      ///< ops are planned and packed, then let go: they cannot run
 
   /// Type of what ops hand to each other.
   DType activations() const noexcept { return act == ActMode::kF32 ? DType::kF32 : DType::kBF16; }
@@ -44,10 +47,48 @@ struct LinearOutput {
   bool residual = false;  ///< C = C + product, C rounded once
 };
 
+/// What a linear op was made from.
+struct LinearSource {
+  HostWeights weights;
+  HostWeights up;  ///< empty: no gate and up; else `weights` is the gate
+  ComputeMode mode;
+  LinearOutput output;
+
+  bool gated() const noexcept { return up.values.rows() > 0; }
+  /// The modules, joined by "+".
+  std::string name() const { return weights.name + (gated() ? "+" + up.name : std::string()); }
+};
+
+/// What there is to say of a linear op beside its plan.
+struct LinearInfo {
+  std::string stored;  ///< as HostWeights::stored
+  std::string joined;  ///< as HostWeights::joined; for gate and up, what became of them
+  uint64_t file_bytes = 0;
+  int64_t n = 0, k = 0;  ///< of each part
+  bool gated = false;
+  bool residual = false;
+  std::string refused;  ///< why there is no plan (only where ComputeMode::inspect); empty: there is
+};
+
+/// The operands of a call.
+struct LinearArgs {
+  MatrixView a;
+  MutableMatrixView c;
+  Span<std::byte> scratch;
+};
+
 /// One matrix (or gate and up) and the plan that multiplies it.
 class LinearOp {
  public:
   virtual ~LinearOp() = default;
+  /// The modules, joined by "+".
+  const std::string& name() const noexcept { return name_; }
+  /// Null unless ComputeMode::keep_source was set: it holds the weights a second time.
+  const LinearSource* source() const noexcept { return source_.get(); }
+  void keep_source(std::unique_ptr<const LinearSource> source) { source_ = std::move(source); }
+  const LinearInfo& info() const noexcept { return info_; }
+  void set_info(LinearInfo info) { info_ = std::move(info); }
+
   virtual size_t scratch_bytes(int64_t max_m) const = 0;
   /// Throws std::runtime_error with the op's message when the op refuses.
   virtual void run(MatrixView a, MutableMatrixView c, Span<std::byte> scratch) const = 0;
@@ -56,6 +97,16 @@ class LinearOp {
   /// The plan's own explanation; empty for reference ops.
   virtual std::string explain() const = 0;
   virtual size_t weight_bytes() const = 0;
+  /// How the weights lie in memory: a layout id, or "row-major".
+  virtual std::string layout() const { return "row-major"; }
+
+ protected:
+  explicit LinearOp(std::string name) : name_(std::move(name)) {}
+
+ private:
+  std::string name_;
+  std::unique_ptr<const LinearSource> source_;
+  LinearInfo info_;
 };
 
 std::unique_ptr<LinearOp> make_linear_op(const Context& ctx, const ComputeMode& mode,
@@ -63,6 +114,9 @@ std::unique_ptr<LinearOp> make_linear_op(const Context& ctx, const ComputeMode& 
 /// C = silu(gate) * up in one op; both parts of one format and shape.
 std::unique_ptr<LinearOp> make_gate_up_op(const Context& ctx, const ComputeMode& mode,
                                           HostWeights gate, HostWeights up);
+
+class ModelOps;
+struct OpSite;
 
 /// Linear modules that read the same input and write neighbouring columns of one output.
 class Linear {
@@ -74,7 +128,7 @@ class Linear {
   int64_t n() const noexcept { return n_; }
   const LinearOutput& output() const noexcept { return output_; }
   size_t scratch_bytes(int64_t max_m) const;
-  void run(MatrixView a, MutableMatrixView c, Span<std::byte> scratch) const;
+  void run(ModelOps& ops, OpSite site, const LinearArgs& args) const;
   /// Every op behind this module, for summaries.
   std::vector<const LinearOp*> ops() const;
 
@@ -98,7 +152,7 @@ class GateUp {
 
   size_t scratch_bytes(int64_t max_m) const;
   /// c: [M, n] in the mode's activation type.
-  void run(LayerExec& exec, MatrixView a, MutableMatrixView c, Span<std::byte> scratch);
+  void run(ModelOps& ops, OpSite site, const LinearArgs& args);
   std::vector<const LinearOp*> ops() const;
 
  private:

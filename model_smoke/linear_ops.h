@@ -10,16 +10,21 @@
 
 namespace quern::smoke {
 
-// The two backends behind make_linear_op and make_gate_up_op.
+// What stands behind make_linear_op and make_gate_up_op. The two backends:
 
-std::unique_ptr<LinearOp> make_jit_linear(const Context& ctx, const ComputeMode& mode,
-                                          HostWeights weights, const LinearOutput& output);
-std::unique_ptr<LinearOp> make_jit_gate_up(const Context& ctx, const ComputeMode& mode,
-                                           HostWeights gate, HostWeights up);
-std::unique_ptr<LinearOp> make_reference_linear(const Context& ctx, const ComputeMode& mode,
-                                                HostWeights weights, const LinearOutput& output);
-std::unique_ptr<LinearOp> make_reference_gate_up(const Context& ctx, const ComputeMode& mode,
-                                                 HostWeights gate, HostWeights up);
+std::unique_ptr<LinearOp> make_jit_op(const Context& ctx, LinearSource source);
+/// What the generated op of a source is called: "int8_gemm n 512 k 256 (act int8)".
+std::string describe_jit_op(const LinearSource& source);
+std::unique_ptr<LinearOp> make_reference_op(const Context& ctx, LinearSource source);
+
+/// The one of the source's mode.
+std::unique_ptr<LinearOp> make_backend_op(const Context& ctx, LinearSource source);
+/// That, planned and packed and then let go; where it is refused, the reason is kept.
+std::unique_ptr<LinearOp> make_inspected_op(const Context& ctx, LinearSource source);
+
+/// Weights in memory of their own. Explicit, because they are large.
+HostWeights copy(const HostWeights& from);
+LinearSource copy(const LinearSource& from);
 
 /// Plain f32 values (an F16 or F32 file) rounded to what bf16 ops take.
 void to_bf16(HostWeights& weights);
@@ -28,9 +33,15 @@ inline Int8Activations int8_activations(const ComputeMode& mode) noexcept {
   return mode.act == ActMode::kInt8 ? Int8Activations::kDynamicS8 : Int8Activations::kBF16;
 }
 
-/// Turns a refusal of an op into an exception that names the module.
+/// A refusal of an op, with the module in front of its message.
+struct OpRefused : std::runtime_error {
+  OpRefused(const std::string& module, const std::string& text)
+      : std::runtime_error(module + ": " + text), reason(text) {}
+  std::string reason;
+};
+
 inline void check(const Status& status, const std::string& module) {
-  if (!status.ok()) throw std::runtime_error(module + ": " + status.message());
+  if (!status.ok()) throw OpRefused(module, status.message());
 }
 template <typename T>
 T take(Result<T> result, const std::string& module) {

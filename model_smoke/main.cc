@@ -44,6 +44,8 @@ int run(int argc, char** argv) {
   }
   if (app.got_subcommand("generate")) return run_generate(options.generate);
   if (app.got_subcommand("verify")) return run_verify(options.verify);
+  if (app.got_subcommand("compare")) return run_compare(options.compare);
+  if (app.got_subcommand("inspect")) return run_inspect(options.inspect);
   return run_doctor(options.doctor);
 }
 

@@ -100,6 +100,22 @@ void add_verify(CLI::App& app, VerifyOptions& o) {
            "Write promptI.logits [T, vocab] to this safetensors file");
 }
 
+void add_compare(CLI::App& app, CompareOptions& o) {
+  CLI::App* command =
+      app.add_subcommand("compare", "Hold every op of a forward pass against the reference");
+  add_common(*command, o.common);
+  add_prompt(*command, o.prompt);
+  add_integer(*command, "-n", o.decode_steps, 0, kMaxNewTokens, "Decode steps behind the prompt")
+      ->default_str("1");
+  command->add_flag("--summary", o.summary, "No line for each op, only for those that differ");
+}
+
+void add_inspect(CLI::App& app, InspectOptions& o) {
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Every module: format, shape, op, kernel, fused or not and why");
+  add_common(*command, o.common);
+}
+
 void add_doctor(CLI::App& app, DoctorOptions& o) {
   CLI::App* command = app.add_subcommand("doctor", "What this machine can run, and why not more");
   add_file(*command, "--json", o.json, "Write the report to this file too");
@@ -110,6 +126,8 @@ void add_doctor(CLI::App& app, DoctorOptions& o) {
 void add_commands(CLI::App& app, Options& options) {
   add_generate(app, options.generate);
   add_verify(app, options.verify);
+  add_compare(app, options.compare);
+  add_inspect(app, options.inspect);
   add_doctor(app, options.doctor);
 }
 

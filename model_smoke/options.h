@@ -57,6 +57,17 @@ struct VerifyOptions {
   std::string dump_logits;
 };
 
+struct CompareOptions {
+  CommonOptions common;
+  PromptOptions prompt;
+  int64_t decode_steps = 1;
+  bool summary = false;  ///< no line for each op, only for those that differ
+};
+
+struct InspectOptions {
+  CommonOptions common;
+};
+
 struct DoctorOptions {
   std::string json;
 };
@@ -64,6 +75,8 @@ struct DoctorOptions {
 struct Options {
   GenerateOptions generate;
   VerifyOptions verify;
+  CompareOptions compare;
+  InspectOptions inspect;
   DoctorOptions doctor;
 };
 
@@ -74,6 +87,8 @@ void add_commands(CLI::App& app, Options& options);
 // The commands. Each returns the exit code, 0 or 1, and throws InputError (exit 2).
 int run_generate(const GenerateOptions& options);
 int run_verify(const VerifyOptions& options);
+int run_compare(const CompareOptions& options);
+int run_inspect(const InspectOptions& options);
 int run_doctor(const DoctorOptions& options);
 
 }  // namespace quern::smoke

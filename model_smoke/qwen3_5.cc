@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "model_smoke/layers/attention.h"
-
 namespace quern::smoke {
 namespace {
 
@@ -12,12 +10,17 @@ VectorView view(const std::vector<float>& v) {
   return vector_view(v.data(), static_cast<int64_t>(v.size()));
 }
 
+/// The whole row is one vector.
+NormArgs row_norm(MatrixView x, const std::vector<float>& w, float eps, MutableMatrixView y) {
+  return {heads_of(x, 1, x.cols, 0), view(w), eps, heads_of(y, 1, y.cols, 0)};
+}
+
 }  // namespace
 
 Qwen3_5::Qwen3_5(const Context& ctx, const ModelConfig& config, const ComputeMode& mode)
     : config_(config),
       mode_(mode),
-      exec_(ctx.pool(), mode.backend == Backend::kJit ? LayerImpl::kSimd : LayerImpl::kScalar),
+      ops_(ctx.pool(), mode.backend == Backend::kJit ? LayerImpl::kSimd : LayerImpl::kScalar),
       delta_shape_{.key_heads = config.linear_num_key_heads,
                    .value_heads = config.linear_num_value_heads,
                    .key_dim = config.linear_key_head_dim,
@@ -53,52 +56,64 @@ void Qwen3_5::forward(Span<const int32_t> ids, ModelCache& cache, const ForwardO
     require(id >= 0 && id < config_.vocab_size, "forward: a token id is outside the vocabulary");
   }
   logits.resize(DType::kF32, options.last_only ? 1 : tokens, config_.vocab_size);
+  ModelOps& ops = options.ops != nullptr ? *options.ops : ops_;
+  constexpr OpSite kHead{.module = "lm_head"};
   for (int64_t t = 0; t < tokens; t += kPrefillBlock) {
     const int64_t count = std::min(kPrefillBlock, tokens - t);
-    forward_block(wide.data() + t, count, cache, options);
+    forward_block({wide.data() + t, static_cast<size_t>(count)}, cache, options, ops);
     if (!options.last_only) {
-      lm_head_.run(normed_.view(), rows_of(logits.mutable_view(), t, count), scratch());
+      lm_head_.run(ops, kHead,
+                   {normed_.view(), rows_of(logits.mutable_view(), t, count), scratch()});
     } else if (t + count == tokens) {
-      lm_head_.run(rows_of(normed_.view(), count - 1, 1), logits.mutable_view(), scratch());
+      lm_head_.run(ops, kHead,
+                   {rows_of(normed_.view(), count - 1, 1), logits.mutable_view(), scratch()});
     }
   }
 }
 
-void Qwen3_5::forward_block(const int64_t* ids, int64_t count, ModelCache& cache,
-                            const ForwardOptions& options) {
+void Qwen3_5::forward_block(Span<const int64_t> ids, ModelCache& cache,
+                            const ForwardOptions& options, ModelOps& ops) {
+  const int64_t count = static_cast<int64_t>(ids.size());
   const DType type = mode_.activations();
   const float eps = config_.rms_norm_eps;
   hidden_.resize(type, count, config_.hidden_size);
   normed_.resize(type, count, config_.hidden_size);
-  embed(exec_, embedding_.view(), ids, hidden_.mutable_view());
+  ops.embed({.module = "embed_tokens"}, embedding_.view(), ids, hidden_.mutable_view());
   observe(options, "embed", hidden_);
   rope_.fill(cache.length, count, type);
+  const auto normalize = [&](OpSite site, const std::vector<float>& w) {
+    ops.rms_norm(site, row_norm(hidden_.view(), w, eps, normed_.mutable_view()));
+  };
   for (size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = layers_[i];
-    rms_norm(exec_, hidden_.view(), view(layer.input_norm), eps, normed_.mutable_view());
+    const int64_t index = static_cast<int64_t>(i);
+    normalize({index, "input_layernorm"}, layer.input_norm);
     if (layer.attention) {
-      run_attention(*layer.attention, cache.layers[i], cache.length);
+      run_attention(ops, index, cache.layers[i], cache.length);
     } else {
-      run_delta_net(*layer.delta_net, cache.layers[i], options);
+      run_delta_net(ops, index, cache.layers[i], options);
     }
-    rms_norm(exec_, hidden_.view(), view(layer.post_norm), eps, normed_.mutable_view());
+    normalize({index, "post_attention_layernorm"}, layer.post_norm);
     mlp_.resize(type, count, config_.intermediate_size);
-    layer.gate_up.run(exec_, normed_.view(), mlp_.mutable_view(), scratch());
-    layer.down.run(mlp_.view(), hidden_.mutable_view(), scratch());
+    const OpSite mlp{index, "mlp"};
+    layer.gate_up.run(ops, mlp, {normed_.view(), mlp_.mutable_view(), scratch()});
+    layer.down.run(ops, mlp, {mlp_.view(), hidden_.mutable_view(), scratch()});
     observe(options, "layer" + std::to_string(i), hidden_);
   }
-  rms_norm(exec_, hidden_.view(), view(final_norm_), eps, normed_.mutable_view());
+  normalize({.module = "norm"}, final_norm_);
   observe(options, "final_norm", normed_);
   cache.length += count;
 }
 
-void Qwen3_5::run_attention(const FullAttention& w, LayerCache& cache, int64_t position) {
+void Qwen3_5::run_attention(ModelOps& ops, int64_t index, LayerCache& cache, int64_t position) {
+  const FullAttention& w = *layers_[static_cast<size_t>(index)].attention;
   const int64_t count = normed_.rows(), d = config_.head_dim;
   const int64_t heads = config_.num_attention_heads, kv_heads = config_.num_key_value_heads;
   const DType type = mode_.activations();
   const float eps = config_.rms_norm_eps;
+  const OpSite site{index, "self_attn"};
   projected_.resize(type, count, w.qkv.n());
-  w.qkv.run(normed_.view(), projected_.mutable_view(), scratch());
+  w.qkv.run(ops, site, {normed_.view(), projected_.mutable_view(), scratch()});
 
   // Columns: for each query head d of q and d of gate, then the k heads, then the v heads.
   const MatrixView all = projected_.view();
@@ -111,53 +126,62 @@ void Qwen3_5::run_attention(const FullAttention& w, LayerCache& cache, int64_t p
   keys_.resize(type, count, kv_heads * d);
   const MutableHeadView q_rotated = heads_of(mixed_.mutable_view(), heads, d, d);
   const MutableHeadView k_rotated = heads_of(keys_.mutable_view(), kv_heads, d, d);
-  rms_norm(exec_, q, view(w.q_norm), eps, q_rotated);
-  rms_norm(exec_, k, view(w.k_norm), eps, k_rotated);
-  rope_half_split(exec_, rope_, q_rotated);
-  rope_half_split(exec_, rope_, k_rotated);
+  ops.rms_norm({index, "self_attn.q_norm"}, {q, view(w.q_norm), eps, q_rotated});
+  ops.rms_norm({index, "self_attn.k_norm"}, {k, view(w.k_norm), eps, k_rotated});
+  ops.rope({index, "self_attn.q"}, rope_, q_rotated);
+  ops.rope({index, "self_attn.k"}, rope_, k_rotated);
 
-  cache.kv.reserve(position + count);
-  cache.kv.append(k_rotated, v);
+  ops.append_kv(site, k_rotated, v, cache.kv);
   core_.resize(type, count, heads * d);
-  gated_attention(exec_,
-                  {.q = q_rotated,
-                   .gate = gate,
-                   .first_position = position,
-                   .out = heads_of(core_.mutable_view(), heads, d, d)},
-                  cache.kv);
-  w.out.run(core_.view(), hidden_.mutable_view(), scratch());
+  ops.attention(site,
+                {.q = q_rotated,
+                 .gate = gate,
+                 .first_position = position,
+                 .out = heads_of(core_.mutable_view(), heads, d, d)},
+                cache.kv);
+  w.out.run(ops, site, {core_.view(), hidden_.mutable_view(), scratch()});
 }
 
-void Qwen3_5::run_delta_net(const DeltaNet& w, LayerCache& cache, const ForwardOptions& options) {
+void Qwen3_5::run_delta_net(ModelOps& ops, int64_t index, LayerCache& cache,
+                            const ForwardOptions& options) {
+  const DeltaNet& w = *layers_[static_cast<size_t>(index)].delta_net;
   const int64_t count = normed_.rows(), channels = delta_shape_.channels();
   const int64_t heads = delta_shape_.value_heads, dv = delta_shape_.value_dim;
   const DType type = mode_.activations();
+  const OpSite site{index, "linear_attn"};
   projected_.resize(type, count, w.qkvz.n());
   ba_.resize(DType::kF32, count, 2 * heads);
-  w.qkvz.run(normed_.view(), projected_.mutable_view(), scratch());
-  w.ba.run(normed_.view(), ba_.mutable_view(), scratch());
+  w.qkvz.run(ops, site, {normed_.view(), projected_.mutable_view(), scratch()});
+  w.ba.run(ops, site, {normed_.view(), ba_.mutable_view(), scratch()});
 
   mixed_.resize(type, count, channels);
-  conv1d_silu(exec_, columns(projected_.view(), 0, channels), w.conv, cache.conv,
-              mixed_.mutable_view());
+  ops.conv({index, "linear_attn.conv1d"},
+           {columns(projected_.view(), 0, channels), &w.conv, mixed_.mutable_view()}, cache.conv);
 
   g_.resize(DType::kF32, count, heads);
   beta_.resize(DType::kF32, count, heads);
-  delta_gates(columns(ba_.view(), heads, heads), columns(ba_.view(), 0, heads), view(w.a_log),
-              view(w.dt_bias), g_.mutable_view(), beta_.mutable_view());
+  ops.delta_gates(site, {.a = columns(ba_.view(), heads, heads),
+                         .b = columns(ba_.view(), 0, heads),
+                         .a_log = view(w.a_log),
+                         .dt_bias = view(w.dt_bias),
+                         .g = g_.mutable_view(),
+                         .beta = beta_.mutable_view()});
 
   core_.resize(type, count, delta_shape_.value_width());
   const DeltaForm usual = count > 1 ? DeltaForm::kChunked : DeltaForm::kRecurrent;
-  gated_delta_rule(
-      exec_, delta_shape_,
+  ops.delta_rule(
+      site, {delta_shape_, options.delta.value_or(usual)},
       {.qkv = mixed_.view(), .g = g_.view(), .beta = beta_.view(), .o = core_.mutable_view()},
-      options.delta.value_or(usual), cache.delta);
+      cache.delta);
 
   gated_.resize(type, count, delta_shape_.value_width());
-  gated_rms_norm(exec_, heads_of(core_.view(), heads, dv, dv),
-                 heads_of(projected_.view(), heads, dv, dv, channels), view(w.norm),
-                 config_.rms_norm_eps, heads_of(gated_.mutable_view(), heads, dv, dv));
-  w.out.run(gated_.view(), hidden_.mutable_view(), scratch());
+  ops.gated_norm({index, "linear_attn.norm"},
+                 {.x = heads_of(core_.view(), heads, dv, dv),
+                  .z = heads_of(projected_.view(), heads, dv, dv, channels),
+                  .w = view(w.norm),
+                  .eps = config_.rms_norm_eps,
+                  .y = heads_of(gated_.mutable_view(), heads, dv, dv)});
+  w.out.run(ops, site, {gated_.view(), hidden_.mutable_view(), scratch()});
 }
 
 std::vector<const LinearOp*> Qwen3_5::ops() const {

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "model_smoke/checkpoint.h"
-#include "model_smoke/layers/norm.h"
 #include "model_smoke/layers/rope.h"
 #include "model_smoke/linear.h"
 #include "model_smoke/model_cache.h"
 #include "model_smoke/model_config.h"
+#include "model_smoke/model_ops.h"
 #include "model_smoke/quant_config.h"
 #include "quern/context.h"
 #include "quern/span.h"
@@ -27,6 +27,16 @@ struct ForwardOptions {
   /// Sees "embed", "layer0" .. (the residual stream behind each layer) and "final_norm", once for
   /// each block of kPrefillBlock tokens.
   std::function<void(std::string_view name, MatrixView value)> observer = {};
+  /// Runs every op; null: the model's own. See ModelOps.
+  ModelOps* ops = nullptr;
+};
+
+/// What a model is loaded for.
+struct LoadMode {
+  Backend backend = Backend::kJit;
+  std::optional<ActMode> act = std::nullopt;  ///< none: the backend's default
+  bool keep_source = false;                   ///< for `compare`: the weights a second time
+  bool inspect = false;                       ///< for `inspect`: a model that cannot run
 };
 
 /// Qwen3.5 dense, text (models.md section 1). Not thread-safe: it owns the buffers of a call.
@@ -41,7 +51,7 @@ class Qwen3_5 {
   /// throws InputError when anything is missing, left over or of the wrong shape. The context and
   /// its pool must outlive the model.
   static Qwen3_5 load(const Context& ctx, const ModelConfig& config, const QuantConfig& quant,
-                      Checkpoint& checkpoint, Backend backend, std::optional<ActMode> act);
+                      Checkpoint& checkpoint, const LoadMode& mode);
 
   const ModelConfig& config() const noexcept { return config_; }
   const ComputeMode& mode() const noexcept { return mode_; }
@@ -52,8 +62,13 @@ class Qwen3_5 {
   void forward(Span<const int32_t> ids, ModelCache& cache, const ForwardOptions& options,
                Tensor& logits);
 
+  /// Runs ops as a forward pass without ForwardOptions::ops does.
+  ModelOps& direct_ops() noexcept { return ops_; }
+
   /// Every projection op, for summaries.
   std::vector<const LinearOp*> ops() const;
+  /// Every other tensor that was taken.
+  const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
 
  private:
   struct FullAttention {
@@ -78,22 +93,24 @@ class Qwen3_5 {
   class Builder;
 
   Qwen3_5(const Context& ctx, const ModelConfig& config, const ComputeMode& mode);
-  void forward_block(const int64_t* ids, int64_t count, ModelCache& cache,
+  void forward_block(Span<const int64_t> ids, ModelCache& cache, const ForwardOptions& options,
+                     ModelOps& ops);
+  void run_attention(ModelOps& ops, int64_t index, LayerCache& cache, int64_t position);
+  void run_delta_net(ModelOps& ops, int64_t index, LayerCache& cache,
                      const ForwardOptions& options);
-  void run_attention(const FullAttention& w, LayerCache& cache, int64_t position);
-  void run_delta_net(const DeltaNet& w, LayerCache& cache, const ForwardOptions& options);
   void observe(const ForwardOptions& options, std::string_view name, const Tensor& value) const;
   Span<std::byte> scratch() const noexcept { return {scratch_.data(), scratch_.size()}; }
 
   ModelConfig config_;
   ComputeMode mode_;
-  LayerExec exec_;
+  DirectOps ops_;
   DeltaShape delta_shape_;
   RopeTable rope_;
   Tensor embedding_;  // [vocab, hidden], bf16 or f32 as in the file
   std::vector<float> final_norm_;
   std::vector<Layer> layers_;
   Linear lm_head_;
+  std::vector<Parameter> parameters_;
 
   // Buffers of a block, in the activation type unless said otherwise.
   AlignedBuffer scratch_;

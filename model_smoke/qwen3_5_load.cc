@@ -1,13 +1,15 @@
 #include <algorithm>
 #include <utility>
 
-#include <cstring>
-
 #include "model_smoke/linear_ops.h"
 #include "model_smoke/qwen3_5.h"
 #include "model_smoke/weights.h"
 
 namespace quern::smoke {
+
+namespace {
+constexpr char kNorm[] = "rms_norm";
+}
 
 /// Turns the tensors of a checkpoint into the parts of the model.
 class Qwen3_5::Builder {
@@ -32,6 +34,7 @@ class Qwen3_5::Builder {
           load_layer(prefix_ + "layers." + std::to_string(i) + ".", config_.layer_types[i]));
     }
     checkpoint_.require_all_consumed();
+    model_.parameters_ = loader_.take_parameters();
     warn_of_rounding();
     reserve_scratch();
   }
@@ -51,12 +54,14 @@ class Qwen3_5::Builder {
     HostWeights embedding = loader_.embedding({prefix_ + "embed_tokens", vocab}, hidden);
     // A bf16 model gathers bf16 rows; an f32 one widens bf16 rows as it gathers.
     if (model_.mode_.act != ActMode::kF32) to_bf16(embedding);
-    model_.final_norm_ = loader_.vector(prefix_ + "norm.weight", {hidden});
+    model_.final_norm_ = loader_.vector(prefix_ + "norm.weight", {hidden}, kNorm);
     const LinearOutput logits{.dtype = DType::kF32};
     std::vector<HostWeights> head;
     if (config_.tie_word_embeddings) {
       HostWeights tied = copy(embedding);
       tied.name = "lm_head (tied)";
+      tied.joined = "alone: no other module reads its input";
+      tied.file_bytes = 0;  // counted as the embedding
       head.push_back(std::move(tied));
     } else {
       head.push_back(loader_.single({"lm_head", vocab}, hidden, false));
@@ -68,8 +73,8 @@ class Qwen3_5::Builder {
   Layer load_layer(const std::string& at, LayerType type) {
     const int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
     Layer layer;
-    layer.input_norm = loader_.vector(at + "input_layernorm.weight", {hidden});
-    layer.post_norm = loader_.vector(at + "post_attention_layernorm.weight", {hidden});
+    layer.input_norm = loader_.vector(at + "input_layernorm.weight", {hidden}, kNorm);
+    layer.post_norm = loader_.vector(at + "post_attention_layernorm.weight", {hidden}, kNorm);
     if (type == LayerType::kFullAttention) {
       layer.attention = load_attention(at + "self_attn.");
     } else {
@@ -90,8 +95,8 @@ class Qwen3_5::Builder {
     out.qkv = linear({{at + "q_proj", 2 * q}, {at + "k_proj", kv}, {at + "v_proj", kv}}, hidden,
                      bias, activations_);
     out.out = linear({{at + "o_proj", hidden}}, q, bias, into_residual_);
-    out.q_norm = loader_.vector(at + "q_norm.weight", {d});
-    out.k_norm = loader_.vector(at + "k_norm.weight", {d});
+    out.q_norm = loader_.vector(at + "q_norm.weight", {d}, kNorm);
+    out.k_norm = loader_.vector(at + "k_norm.weight", {d}, kNorm);
     return out;
   }
 
@@ -106,26 +111,19 @@ class Qwen3_5::Builder {
     out.ba = linear({{at + "in_proj_b", heads}, {at + "in_proj_a", heads}}, hidden, false,
                     {.dtype = DType::kF32});
     out.out = linear({{at + "out_proj", hidden}}, values, false, into_residual_);
-    out.conv = ConvWeights(loader_.vector(at + "conv1d.weight", {channels, 1, taps}).data(),
-                           channels, taps);
-    out.a_log = loader_.vector(at + "A_log", {heads});
-    out.dt_bias = loader_.vector(at + "dt_bias", {heads});
-    out.norm = loader_.vector(at + "norm.weight", {config_.linear_value_head_dim});
+    out.conv =
+        ConvWeights(loader_.vector(at + "conv1d.weight", {channels, 1, taps}, "conv1d_silu").data(),
+                    channels, taps);
+    out.a_log = loader_.vector(at + "A_log", {heads}, "delta_gates");
+    out.dt_bias = loader_.vector(at + "dt_bias", {heads}, "delta_gates");
+    out.norm =
+        loader_.vector(at + "norm.weight", {config_.linear_value_head_dim}, "gated_rms_norm");
     return out;
   }
 
   Linear linear(const std::vector<ModuleRef>& modules, int64_t k, bool bias,
                 const LinearOutput& output) {
     return Linear(ctx_, model_.mode_, loader_.stacked(modules, k, bias), output);
-  }
-
-  static HostWeights copy(const HostWeights& from) {
-    HostWeights to;
-    to.format = from.format;
-    to.values.resize(from.values.dtype(), from.n(), from.k());
-    const size_t bytes = static_cast<size_t>(from.n() * from.k()) * size_of(from.values.dtype());
-    std::memcpy(to.values.row<std::byte>(0), from.values.row<std::byte>(0), bytes);
-    return to;
   }
 
   void reserve_scratch() {
@@ -146,9 +144,12 @@ class Qwen3_5::Builder {
 };
 
 Qwen3_5 Qwen3_5::load(const Context& ctx, const ModelConfig& config, const QuantConfig& quant,
-                      Checkpoint& checkpoint, Backend backend, std::optional<ActMode> act) {
+                      Checkpoint& checkpoint, const LoadMode& load) {
   const bool has_int8 = quant.method() != QuantMethod::kNone;
-  Qwen3_5 model(ctx, config, choose_mode(backend, act, has_int8));
+  ComputeMode mode = choose_mode(load.backend, load.act, has_int8);
+  mode.keep_source = load.keep_source;
+  mode.inspect = load.inspect;
+  Qwen3_5 model(ctx, config, mode);
   checkpoint.check_unchanged();
   Builder(ctx, quant, checkpoint, model).build();
   return model;

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <map>
-#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "model_smoke/host_info.h"
 #include "model_smoke/input_error.h"
 #include "model_smoke/linear_ops.h"
+#include "model_smoke/plan_text.h"
 
 namespace quern::smoke {
 namespace {
@@ -41,20 +41,12 @@ void require_level(const Context& ctx, IsaLevel level, const std::string& asked)
                    usable + "; quern-smoke doctor shows every stage");
 }
 
-/// The kernel names in a plan's explanation.
+/// What an op runs: the kernels of its plan, or what it calls itself where it has no plan.
 std::vector<std::string> kernel_names(const LinearOp& op) {
-  std::vector<std::string> names;
-  std::istringstream text(op.explain());
-  for (std::string line; std::getline(text, line);) {
-    std::istringstream words(line);
-    std::string word, name;
-    if (words >> word >> name && word == "kernel") names.push_back(name);
-  }
-  if (names.empty()) {
-    const std::string description = op.describe();
-    names.push_back(description.substr(0, description.find(" n ")));
-  }
-  return names;
+  const std::vector<std::string> names = parse_plan_text(op.explain()).kernels;
+  if (!names.empty()) return names;
+  const std::string description = op.describe();
+  return {description.substr(0, description.find(" n "))};
 }
 
 }  // namespace
@@ -94,25 +86,26 @@ Runtime::Runtime(const CommonOptions& options) {
   if (level) require_level(*context_, *level, options.isa);
 }
 
-Session::Session(const CommonOptions& options) : runtime_(options), dir_(options.model) {
+Session::Session(const CommonOptions& options, Purpose purpose)
+    : runtime_(options), dir_(options.model) {
   const double start = now_seconds();
   config_ = load_model_config(dir_);
   const QuantConfig quant = QuantConfig::load(dir_);
   Checkpoint checkpoint = Checkpoint::open(dir_);
   load_seconds_ = now_seconds() - start;
   model_ = std::make_unique<Qwen3_5>(Qwen3_5::load(runtime_.context(), config_, quant, checkpoint,
-                                                   options.parsed_backend(), options.parsed_act()));
+                                                   {.backend = options.parsed_backend(),
+                                                    .act = options.parsed_act(),
+                                                    .keep_source = purpose == Purpose::kCompare,
+                                                    .inspect = purpose == Purpose::kInspect}));
   pack_seconds_ = now_seconds() - start - load_seconds_;
   for (const std::string& text : quant.unmatched_entries(checkpoint)) {
     fmt::print(stderr, "warning: {}\n", text);
   }
   for (const std::string& text : checkpoint.warnings()) fmt::print(stderr, "warning: {}\n", text);
-  uint64_t ignored_bytes = 0;
+  ignored_ = checkpoint.ignored();
   std::map<std::string, size_t> reasons;
-  for (const Checkpoint::Ignored& tensor : checkpoint.ignored()) {
-    ignored_bytes += tensor.bytes;
-    ++reasons[tensor.reason];
-  }
+  for (const Checkpoint::Ignored& tensor : ignored_) ++reasons[tensor.reason];
   for (const auto& [reason, count] : reasons) {
     fmt::print(stderr, "ignored {} tensors: {}\n", count, reason);
   }

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "model_smoke/checkpoint.h"
 #include "model_smoke/generation_config.h"
@@ -32,12 +34,18 @@ class Runtime {
 /// A loaded model and what it runs on.
 class Session {
  public:
-  explicit Session(const CommonOptions& options);
+  /// kCompare keeps every weight a second time, as the reference takes it; kInspect plans and packs
+  /// every op and lets it go, also where there is no kernel: such a model cannot run.
+  enum class Purpose : uint8_t { kRun, kCompare, kInspect };
+
+  explicit Session(const CommonOptions& options, Purpose purpose = Purpose::kRun);
 
   const ModelDir& dir() const noexcept { return dir_; }
   const ModelConfig& config() const noexcept { return config_; }
   const Runtime& runtime() const noexcept { return runtime_; }
   Qwen3_5& model() noexcept { return *model_; }
+  /// Tensors that were left out, with the reasons.
+  const std::vector<Checkpoint::Ignored>& ignored() const noexcept { return ignored_; }
   double load_seconds() const noexcept { return load_seconds_; }
   double pack_seconds() const noexcept { return pack_seconds_; }
 
@@ -51,6 +59,7 @@ class Session {
   ModelDir dir_;
   ModelConfig config_;
   std::unique_ptr<Qwen3_5> model_;
+  std::vector<Checkpoint::Ignored> ignored_;
   double load_seconds_ = 0, pack_seconds_ = 0;
 };
 

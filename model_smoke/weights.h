@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model_smoke/checkpoint.h"
@@ -18,6 +19,9 @@ struct HostWeights {
   Tensor values;
   std::vector<float> scale;  ///< kInt8: one per row, converted exactly
   std::vector<float> bias;   ///< empty: none
+  std::string stored;        ///< for people: "I8, F32 scale per row"
+  std::string joined;        ///< whether modules share this matrix, and why
+  uint64_t file_bytes = 0;   ///< of its tensors, in the files
 
   int64_t n() const noexcept { return values.rows(); }
   int64_t k() const noexcept { return values.cols(); }
@@ -37,6 +41,15 @@ struct ModuleRef {
   int64_t n = 0;
 };
 
+/// A tensor that is no matrix of a linear op, and the op that reads it.
+struct Parameter {
+  std::string name;
+  std::string stored;  ///< "BF16"
+  std::vector<int64_t> shape;
+  uint64_t file_bytes = 0;
+  std::string op;
+};
+
 /// Takes the tensors of linear modules out of a checkpoint, checking names and shapes.
 class WeightLoader {
  public:
@@ -50,18 +63,25 @@ class WeightLoader {
   /// An embedding: plain numbers whatever the quantization of linear modules.
   HostWeights embedding(const ModuleRef& module, int64_t k);
 
-  /// A tensor of that shape as f32 (F32, BF16 or F16 in the file).
-  std::vector<float> vector(const std::string& name, std::initializer_list<int64_t> shape);
+  /// A tensor of that shape as f32 (F32, BF16 or F16 in the file); `op` is what reads it.
+  std::vector<float> vector(const std::string& name, std::initializer_list<int64_t> shape,
+                            const char* op);
+
+  /// What `vector` and `embedding` took.
+  std::vector<Parameter> take_parameters() noexcept { return std::move(parameters_); }
 
   /// Matrices taken so far that the file holds in F16 or F32: a bf16 model rounds them.
   int64_t wider_than_bf16() const noexcept { return wider_than_bf16_; }
 
  private:
+  /// Why modules [first, last) of `modules` became one matrix and the others did not.
+  std::string joined_text(const std::vector<ModuleRef>& modules, size_t first, size_t last) const;
   void append(const ModuleRef& module, int64_t k, bool bias, int64_t row, HostWeights& to);
 
   Checkpoint& checkpoint_;
   const QuantConfig& quant_;
   int64_t wider_than_bf16_ = 0;
+  std::vector<Parameter> parameters_;
 };
 
 }  // namespace quern::smoke

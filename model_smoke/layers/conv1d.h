@@ -43,6 +43,13 @@ struct ConvWeights {
 void conv1d_silu(LayerExec& exec, MatrixView u, const ConvWeights& w, ConvState& state,
                  MutableMatrixView y);
 
+/// The same operands in a struct, for whoever passes the op on.
+struct ConvArgs {
+  MatrixView u;
+  const ConvWeights* w = nullptr;
+  MutableMatrixView y;
+};
+
 namespace simd {
 
 /// Channels in a work item: two cache lines of bf16, so that threads do not write the same line.

@@ -54,6 +54,19 @@ inline constexpr int64_t kDeltaChunk = 64;
 void delta_gates(MatrixView a, MatrixView b, VectorView a_log, VectorView dt_bias,
                  MutableMatrixView g, MutableMatrixView beta);
 
+/// The operands of delta_gates in a struct, for whoever passes the op on.
+struct DeltaGateArgs {
+  MatrixView a, b;
+  VectorView a_log, dt_bias;
+  MutableMatrixView g, beta;
+};
+
+/// What of the delta rule is no operand.
+struct DeltaRule {
+  DeltaShape shape;
+  DeltaForm form = DeltaForm::kChunked;
+};
+
 struct DeltaArgs {
   MatrixView qkv;       ///< [T, channels()]: q heads, k heads, v heads, after the convolution
   MatrixView g;         ///< f32 [T, value_heads], <= 0

@@ -33,6 +33,20 @@ void add_in_place(LayerExec& exec, MutableMatrixView h, MatrixView x);
 /// Row t of y = row ids[t] of table (same dtype or bf16 table into f32 y).
 void embed(LayerExec& exec, MatrixView table, const int64_t* ids, MutableMatrixView y);
 
+// The same operands in one struct each, for whoever passes an op on.
+struct NormArgs {
+  HeadView x;
+  VectorView w;
+  float eps = 0;
+  MutableHeadView y;
+};
+struct GatedNormArgs {
+  HeadView x, z;
+  VectorView w;
+  float eps = 0;
+  MutableHeadView y;
+};
+
 namespace simd {
 
 // One vector each, bf16, chosen for the CPU at run time; see norm_simd.cc.

@@ -16,7 +16,7 @@ void rope_row(const float* cos, const float* sin, int64_t pairs, T* x) {
 
 }  // namespace
 
-RopeTable::RopeTable(int64_t rotary_dim, double theta) {
+RopeTable::RopeTable(int64_t rotary_dim, double theta) : theta_(theta) {
   for (int64_t j = 0; j < rotary_dim; j += 2) {
     const double exponent = static_cast<double>(j) / static_cast<double>(rotary_dim);
     inverse_frequency_.push_back(static_cast<float>(1.0 / std::pow(theta, exponent)));
@@ -24,6 +24,7 @@ RopeTable::RopeTable(int64_t rotary_dim, double theta) {
 }
 
 void RopeTable::fill(int64_t first_position, int64_t count, DType activations) {
+  first_position_ = first_position;
   count_ = count;
   cos_.resize(static_cast<size_t>(count * pairs()));
   sin_.resize(cos_.size());

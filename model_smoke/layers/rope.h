@@ -19,12 +19,15 @@ class RopeTable {
   void fill(int64_t first_position, int64_t count, DType activations);
   int64_t pairs() const noexcept { return static_cast<int64_t>(inverse_frequency_.size()); }
   int64_t count() const noexcept { return count_; }
+  double theta() const noexcept { return theta_; }
+  int64_t first_position() const noexcept { return first_position_; }
   const float* cos_row(int64_t t) const noexcept { return cos_.data() + t * pairs(); }
   const float* sin_row(int64_t t) const noexcept { return sin_.data() + t * pairs(); }
 
  private:
   std::vector<float> inverse_frequency_, cos_, sin_;
-  int64_t count_ = 0;
+  double theta_ = 0;
+  int64_t first_position_ = 0, count_ = 0;
 };
 
 /// Rotates the first 2 * pairs elements of every vector in place, half-split pairing (j, j +

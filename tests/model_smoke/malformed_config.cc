@@ -18,7 +18,10 @@ MalformedCase set_case(std::string name, std::string key, Json value, std::strin
 
 MalformedCase rope_case(std::string name, std::string key, Json value, std::string reason) {
   return {"config_rope_" + name,
-          [key, value](TestModel* m) { m->config["rope_parameters"][key] = value; },
+          [key, value](TestModel* m) {
+            m->config.erase(key);  // else the two places contradict each other first
+            m->config["rope_parameters"][key] = value;
+          },
           {kFile, key, std::move(reason)}};
 }
 
@@ -171,6 +174,7 @@ void add_architectures(std::vector<MalformedCase>* out) {
   out->back() = {"config_no_text_config",
                  [](TestModel* m) {
                    m->config["architectures"] = Json::array({"Qwen3_5ForConditionalGeneration"});
+                   m->config["model_type"] = "qwen3_5";
                  },
                  {kFile, "text_config", "nothing"}};
   out->push_back({"config_tie_contradiction",

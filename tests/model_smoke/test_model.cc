@@ -249,4 +249,35 @@ TestModel tiny_int8_model() {
   return m;
 }
 
+TestModel with_biases(TestModel model) {
+  model.config["attention_bias"] = true;
+  std::vector<TestTensor> more;
+  for (const TestTensor& t : model.tensors) {
+    for (const char* module :
+         {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"}) {
+      const size_t at = t.name.find(std::string(module) + ".weight");
+      if (at == std::string::npos || t.name.find("scale") != std::string::npos) continue;
+      more.push_back(bf16_tensor(t.name.substr(0, at) + module + ".bias", {t.shape[0]}));
+    }
+  }
+  if (more.size() != 4) throw std::logic_error("with_biases: four projections were expected");
+  model.tensors.insert(model.tensors.end(), more.begin(), more.end());
+  return model;
+}
+
+TestModel mixed_model(const std::string& module) {
+  TestModel model = tiny_int8_model();
+  const auto is_of = [&](const TestTensor& t) {
+    return t.name.find(module + ".weight") != std::string::npos;
+  };
+  std::erase_if(model.tensors, is_of);
+  for (const TestTensor& t : tiny_model().tensors) {
+    if (!is_of(t)) continue;
+    model.tensors.push_back(t);
+    model.config["quantization_config"]["ignore"].push_back(
+        t.name.substr(0, t.name.size() - std::string(".weight").size()));
+  }
+  return model;
+}
+
 }  // namespace quern::smoke::test

@@ -53,6 +53,11 @@ TestModel tiny_model();
 /// The same weights as w8a8_int8, lm_head and the two narrow projections plain.
 TestModel tiny_int8_model();
 
+/// Adds a bias to every projection of the attention layer.
+TestModel with_biases(TestModel model);
+/// The int8 model with the module of that name plain: neighbours of two formats.
+TestModel mixed_model(const std::string& module);
+
 /// A byte-level BPE tokenizer.json: the 256 bytes, three merges, one special token.
 Json tiny_tokenizer();
 /// The character that stands for a byte in the byte alphabet, as UTF-8.

@@ -91,43 +91,15 @@ TEST(TinyModel, RoundingF32WeightsToBf16IsSaid) {
   EXPECT_EQ(warnings("f32").find("rounded"), std::string::npos);
 }
 
-std::string bf16_bytes(int64_t n, float scale) {
-  std::string bytes;
-  for (int64_t i = 0; i < n; ++i) {
-    const bfloat16 x = bfloat16::from_float(scale * static_cast<float>((i * 29) % 17 - 8));
-    bytes.push_back(static_cast<char>(x.bits & 0xff));
-    bytes.push_back(static_cast<char>(x.bits >> 8));
-  }
-  return bytes;
-}
-
-/// Adds a bias to every projection of the attention layer.
-TestModel with_biases(TestModel model) {
-  model.config["attention_bias"] = true;
-  std::vector<TestTensor> more;
-  for (const TestTensor& t : model.tensors) {
-    for (const char* module :
-         {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"}) {
-      const size_t at = t.name.find(std::string(module) + ".weight");
-      if (at == std::string::npos || t.name.find("scale") != std::string::npos) continue;
-      const std::string name = t.name.substr(0, at) + module + ".bias";
-      more.push_back({name, "BF16", {t.shape[0]}, bf16_bytes(t.shape[0], 0.05f)});
-    }
-  }
-  EXPECT_EQ(more.size(), 4u);
-  model.tensors.insert(model.tensors.end(), more.begin(), more.end());
-  return model;
-}
-
 TEST(TinyModel, AttentionBiases) {
-  expect_backends_agree(with_biases(test::tiny_model()), "bf16", 0.01);
-  expect_backends_agree(with_biases(test::tiny_int8_model()), "int8", 0.02);
+  expect_backends_agree(test::with_biases(test::tiny_model()), "bf16", 0.01);
+  expect_backends_agree(test::with_biases(test::tiny_int8_model()), "int8", 0.02);
 }
 
 TEST(TinyModel, BiasesAreUsed) {
   const TempDir plain, biased;
   test::tiny_model().write(plain);
-  with_biases(test::tiny_model()).write(biased);
+  test::with_biases(test::tiny_model()).write(biased);
   const Tensor a = logits_of(plain.path(), "reference", "f32");
   const Tensor b = logits_of(biased.path(), "reference", "f32");
   LogitStats stats;
@@ -135,29 +107,11 @@ TEST(TinyModel, BiasesAreUsed) {
   EXPECT_GE(stats.relative_rms(), 1e-3);
 }
 
-/// The int8 form of `from` for every tensor of a module whose name ends in `module`.
-TestModel mixed(const std::string& module) {
-  TestModel model = test::tiny_int8_model();
-  const TestModel plain = test::tiny_model();
-  std::vector<TestTensor> kept;
-  for (const TestTensor& t : model.tensors) {
-    if (t.name.find(module + ".weight") == std::string::npos) kept.push_back(t);
-  }
-  for (const TestTensor& t : plain.tensors) {
-    if (t.name.find(module + ".weight") == std::string::npos) continue;
-    kept.push_back(t);
-    model.config["quantization_config"]["ignore"].push_back(
-        t.name.substr(0, t.name.size() - std::string(".weight").size()));
-  }
-  model.tensors = kept;
-  return model;
-}
-
 /// Neighbours of different formats cannot share a matrix, nor gate and up an op.
 TEST(TinyModel, MixedFormatsInOneInput) {
-  expect_backends_agree(mixed("mlp.up_proj"), "int8", 0.02);
-  expect_backends_agree(mixed("self_attn.k_proj"), "int8", 0.02);
-  expect_backends_agree(mixed("linear_attn.in_proj_z"), "int8", 0.02);
+  expect_backends_agree(test::mixed_model("mlp.up_proj"), "int8", 0.02);
+  expect_backends_agree(test::mixed_model("self_attn.k_proj"), "int8", 0.02);
+  expect_backends_agree(test::mixed_model("linear_attn.in_proj_z"), "int8", 0.02);
 }
 
 /// A head with the bits of the embedding contradicts nothing; it is ignored, and that is said.
@@ -183,7 +137,8 @@ TEST(TinyModel, ATiedHeadWithTheSameBitsIsSaid) {
 TEST(TinyModel, LeftoverTensorsAreAnError) {
   const TempDir dir;
   TestModel model = test::tiny_model();
-  model.tensors.push_back({"model.layers.0.mlp.mystery.weight", "BF16", {2}, bf16_bytes(2, 1.0f)});
+  model.tensors.push_back(
+      {"model.layers.0.mlp.mystery.weight", "BF16", {2}, std::string("\0\1\2\3", 4)});
   model.write(dir);
   EXPECT_THROW(logits_of(dir.path(), "reference", "f32"), InputError);
 }
