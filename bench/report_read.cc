@@ -13,7 +13,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kMostNumber = 1e18;  // of anything in a report
+// Of anything in a report, unless it is 0: what is computed from two numbers stays finite and above
+// 0.
+constexpr double kLeastNumber = 1e-9;
+constexpr double kMostNumber = 1e18;
 constexpr int kMostThreads = 1 << 20;
 
 /// A value and where it stands, for messages: "a.json: rows[3].us: expected ..., got ...".
@@ -50,7 +53,8 @@ class Node {
   double number() const {
     if (!json_.is_number()) fail("a number");
     const double value = json_.get<double>();
-    if (!(value >= 0 && value <= kMostNumber)) fail("a number from 0 to 1e18");
+    const bool in_range = value >= kLeastNumber && value <= kMostNumber;
+    if (value != 0 && !in_range) fail("0 or a number from 1e-9 to 1e18");
     return value;
   }
   int64_t whole() const {
@@ -177,7 +181,11 @@ void read_head(const Node& root, Report* report) {
 Report report_from_json(std::string_view text, const std::string& name) {
   Json json;
   try {
-    json = Json::parse(text);
+    json = Json::parse(text, [&name](int depth, Json::parse_event_t, Json&) {
+      // A report is six deep. What is made of thousands of brackets would end the stack later.
+      if (depth > 20) throw UsageError(name + ": is nested too deeply for a result of quern-bench");
+      return true;
+    });
   } catch (const Json::exception& e) {
     throw UsageError(fmt::format("{}: is not JSON, or was cut off: {}", name, e.what()));
   }

@@ -47,6 +47,7 @@ struct Row {
   double foreign = 0;   ///< CPUs that others used meanwhile
   std::string error;    ///< not empty: no numbers, and why
 
+  bool has_numbers() const { return error.empty() && us.median > 0; }
   bool disturbed() const { return foreign > kForeignLimit; }
   double gops() const { return us.median > 0 ? work.ops / us.median * 1e-3 : 0; }
   double gbps() const { return us.median > 0 ? work.bytes / us.median * 1e-3 : 0; }

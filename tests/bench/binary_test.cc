@@ -1,44 +1,22 @@
 // The program itself: exit codes, and what goes where.
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
 #include "bench/context_set.h"
 #include "quern/problem.h"
+#include "tests/bench/run_program.h"
 
 namespace quern::bench {
 namespace {
 
-struct Outcome {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string read_file(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
 Outcome run(const std::string& arguments, const std::string& environment = "") {
-  const std::string base = testing::TempDir() + "/quern_bench_" + std::to_string(getpid());
-  const std::string line = environment + " '" QUERN_BENCH_BINARY "' " + arguments + " >" + base +
-                           ".out 2>" + base + ".err </dev/null";
-  const int status = std::system(line.c_str());
-  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(base + ".out"),
-                  read_file(base + ".err")};
-  std::remove((base + ".out").c_str());
-  std::remove((base + ".err").c_str());
-  return outcome;
+  return run_program(QUERN_BENCH_BINARY, arguments, environment);
 }
 
 bool kernels_can_run() {

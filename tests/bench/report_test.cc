@@ -2,46 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
+
+#include "bench/usage_error.h"
+#include "tests/bench/example_report.h"
 
 namespace quern::bench {
 namespace {
 
-Report example() {
-  Report report;
-  report.context = {{"cpu", "a \"quoted\" name"}, {"quern", "0.1.0"}};
-  report.peer_name = "oneDNN 2.6.3";
-  report.peer_isa = "row";
-  report.command = "quern-bench --quick";
-  report.started = "2026-11-30T10:00:00Z";
-  report.cpu = "a \"quoted\" name";
-  report.level = "avx512";
-  report.revision = "0123456789ab";
-  report.memory = {size_t{480} << 20, size_t{480} << 20, size_t{960} << 20, false};
-  report.roofs.cpus = 2;
-  report.roofs.of_threads[2] = {{2, {48, 1700, 850}}, {2, {52, 1700, 850}}};
-  report.limits = {{"before", {Roof::kDram, 2, 47, 49, false}, 48}};
-  Row good;
-  good.problem = *parse_problem("bf16_gemm/m:4/n:2048/k:4096/thr:2/cold:1");
-  good.us = {400, 3, 500};
-  good.alternations = 5;
-  good.block_mad = 2;
-  good.copies = 40;
-  good.verified = Verified::kWithinBound;
-  good.peer.kernel = "brg:avx512_core_bf16 bf16";
-  good.peer.isa_cap = "AVX512_CORE_BF16";
-  good.work = {6.7e7, 16e6, Peak::kBf16, true};
-  good.peer.us = {500, 1, 5};
-  good.peer.ratio = 1.25;
-  Row bad = good;
-  bad.verified = Verified::kFailed;
-  bad.error = "wrong result: C[0, 1] = 2, reference 3 with bound 0";
-  report.rows = {good, bad};
-  return report;
-}
-
 TEST(Report, JsonIsOneObjectAndNothingElse) {
-  const std::string text = to_json(example());
+  const std::string text = to_json(example_report());
   const auto json = nlohmann::json::parse(text);  // throws on trailing text
   ASSERT_TRUE(json.is_object());
   EXPECT_EQ(json["context"]["cpu"], "a \"quoted\" name");
@@ -50,7 +21,7 @@ TEST(Report, JsonIsOneObjectAndNothingElse) {
   ASSERT_EQ(json["roofs"][0]["moved"].size(), 1u);
   ASSERT_EQ(json["rows"].size(), 2u);
   const auto& row = json["rows"][0];
-  EXPECT_EQ(row["problem"], "bf16_gemm/m:4/n:2048/k:4096/thr:2/cold:1");
+  EXPECT_EQ(row["problem"], "bf16_gemm/m:4/n:2048/k:4096/isa:avx512/thr:2/cold:1");
   EXPECT_EQ(row["us"], 400);
   EXPECT_EQ(row["roof"], "DRAM");
   EXPECT_NEAR(row["roof_percent"].get<double>(), 80, 1e-9);  // 16e6 B / 50 GB/s = 320 us
@@ -59,7 +30,7 @@ TEST(Report, JsonIsOneObjectAndNothingElse) {
 }
 
 TEST(Report, JsonHoldsWhatItTakesToRepeatTheRun) {
-  const auto json = nlohmann::json::parse(to_json(example()));
+  const auto json = nlohmann::json::parse(to_json(example_report()));
   EXPECT_EQ(json["format"], "quern-bench");
   EXPECT_EQ(json["version"], 1);
   EXPECT_EQ(json["command"], "quern-bench --quick");
@@ -85,7 +56,7 @@ TEST(Report, JsonHoldsWhatItTakesToRepeatTheRun) {
 }
 
 TEST(Report, AFailedRowHasNoNumbersInJson) {
-  const auto json = nlohmann::json::parse(to_json(example()));
+  const auto json = nlohmann::json::parse(to_json(example_report()));
   const auto& row = json["rows"][1];
   EXPECT_EQ(row["verified"], "failed");
   EXPECT_FALSE(row.contains("us"));
@@ -99,13 +70,115 @@ TEST(Report, AnEmptyRunIsStillJson) {
 }
 
 TEST(Report, TextHasContextRoofsRowsAndFootnotes) {
-  const std::string text = to_text(example(), TextTable::Style::kMarkdown);
+  const std::string text = to_text(example_report(), TextTable::Style::kMarkdown);
   const size_t context = text.find("- cpu: "), roofs = text.find("| roof "),
                rows = text.find("| problem "), notes = text.find("ratio: oneDNN 2.6.3 time");
   ASSERT_NE(notes, std::string::npos) << text;
   EXPECT_LT(context, roofs);
   EXPECT_LT(roofs, rows);
   EXPECT_LT(rows, notes);
+}
+
+TEST(Report, WhatIsReadIsWhatWasWritten) {
+  const Report read = report_from_json(to_json(example_report()), "x");
+  // Everything that a table shows or JSON holds, seen through both.
+  EXPECT_EQ(to_json(read), to_json(example_report()));
+  EXPECT_EQ(to_text(read, TextTable::Style::kPlain),
+            to_text(example_report(), TextTable::Style::kPlain));
+}
+
+TEST(Report, NamesThatAreNotUtf8DoNotStopAReport) {
+  Report report = example_report();
+  report.cpu = "odd \xff\xfe name";
+  EXPECT_NO_THROW(report_from_json(to_json(report), "x"));
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    report_from_json(text, "a.json");
+  } catch (const UsageError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+using Json = nlohmann::ordered_json;
+
+/// The error after `change` was made to a good report.
+std::string error_after(const std::function<void(Json&)>& change) {
+  Json json = Json::parse(to_json(example_report()));
+  change(json);
+  return error_of(json.dump());
+}
+
+TEST(Report, EveryTruncationIsRefusedAndNamesTheFile) {
+  const std::string text = to_json(example_report());
+  const size_t end = text.find_last_of('}');
+  for (size_t length = 0; length <= end; length += length < 50 ? 1 : 37) {
+    const std::string error = error_of(text.substr(0, length));
+    EXPECT_EQ(error.rfind("a.json: is not JSON, or was cut off: ", 0), 0u) << length << error;
+  }
+}
+
+TEST(Report, OtherFilesAreRefused) {
+  for (const char* text : {"[]", "{}", "3", "null", "\"quern-bench\"", "{\"format\":\"x\"}",
+                           "{\"format\":3}", "{\"benchmarks\":[]}"}) {
+    EXPECT_EQ(error_of(text).rfind("a.json", 0), 0u) << text << ": " << error_of(text);
+  }
+  EXPECT_NE(error_of("{\"rows\":1e999}").find("a.json: is not JSON"), std::string::npos);
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  for (const std::string& text : {deep, deep.substr(0, 200000), "{\"format\":" + deep + "}"}) {
+    EXPECT_NE(error_of(text).find("a.json: is nested too deeply"), std::string::npos);
+  }
+}
+
+TEST(Report, AnotherVersionIsNamed) {
+  EXPECT_EQ(error_after([](Json& j) { j["version"] = 2; }),
+            "a.json.version: expected 1 (another version of quern-bench wrote it), got 2");
+  EXPECT_EQ(error_after([](Json& j) { j.erase("version"); }), "a.json.version: is missing");
+}
+
+TEST(Report, FaultsNameKeyExpectedAndGot) {
+  const auto row = [](const char* key, const Json& value) {
+    return error_after([&](Json& j) { j["rows"][0][key] = value; });
+  };
+  EXPECT_EQ(row("us", "fast"), "a.json.rows[0].us: expected a number, got \"fast\"");
+  EXPECT_EQ(row("us", -1), "a.json.rows[0].us: expected 0 or a number from 1e-9 to 1e18, got -1");
+  EXPECT_EQ(row("us", 0), "a.json.rows[0].us: expected a time above 0, got 0");
+  for (const char* key : {"us", "mad_us", "block_mad_us", "ops", "bytes", "foreign_cpus"}) {
+    for (const Json& value : {Json(1e300), Json(-0.5), Json(1e-300), Json(nullptr), Json("1"),
+                              Json(true), Json::array(), Json::object()}) {
+      EXPECT_EQ(row(key, value).rfind(std::string("a.json.rows[0].") + key, 0), 0u)
+          << key << " " << value;
+    }
+  }
+  EXPECT_NE(row("calls", 1.5).find("a whole number"), std::string::npos);
+  EXPECT_NE(row("problem", "int9_gemm/m:1").find("a problem string"), std::string::npos);
+  EXPECT_NE(row("verified", "perhaps").find("equal, within bound"), std::string::npos);
+  EXPECT_NE(row("peak", "f64").find("int8, bf16 or none"), std::string::npos);
+  EXPECT_NE(row("from_memory", 1).find("true or false"), std::string::npos);
+  EXPECT_NE(row("peer", 3).find("an object"), std::string::npos);
+  EXPECT_NE(error_after([](Json& j) { j["cpus"] = 0; }).find("a.json.cpus"), std::string::npos);
+  EXPECT_NE(error_after([](Json& j) { j["roofs"] = 1; }).find("a list"), std::string::npos);
+  EXPECT_NE(error_after([](Json& j) { j["limits"][0]["roof"] = "L9"; }).find("a roof"),
+            std::string::npos);
+  EXPECT_NE(error_after([](Json& j) { j["context"]["cpu"] = 1; }).find("context.cpu"),
+            std::string::npos);
+}
+
+TEST(Report, EveryKeyIsNeeded) {
+  const Json whole = Json::parse(to_json(example_report()));
+  for (const auto& entry : whole.items()) {
+    EXPECT_EQ(error_after([&](Json& j) { j.erase(entry.key()); }).rfind("a.json", 0), 0u)
+        << entry.key();
+  }
+  for (const auto& entry : whole["rows"][0].items()) {
+    const std::string key = entry.key();
+    const bool derived = key == "gops" || key == "gbps" || key == "roof_percent" || key == "roof" ||
+                         key == "disturbed" || key == "checked";
+    const std::string error = error_after([&](Json& j) { j["rows"][0].erase(key); });
+    EXPECT_EQ(error, derived ? "no error" : "a.json.rows[0]." + key + ": is missing");
+  }
 }
 
 }  // namespace

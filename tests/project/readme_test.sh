@@ -69,6 +69,7 @@ check_environment() {
 check_files
 check_tool quern-smoke
 check_tool quern-bench
+check_tool quern-report
 check_quoted_code
 check_environment
 if [ "$failures" -ne 0 ]; then
