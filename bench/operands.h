@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,13 +15,18 @@
 
 namespace quern::bench {
 
-/// Zeroed memory on a page boundary, so that the alignment of a run is always the same.
+/// Zeroed memory on a page boundary, so that the alignment of a run is always the same; in huge
+/// pages where they fit, as the library's packed weights are. The peer's weights are here too, and
+/// 4 KiB pages cost a decode row up to a fifth of its bandwidth (NOTES.md).
 class Buffer {
  public:
   explicit Buffer(size_t bytes) : bytes_(bytes) {
+    constexpr size_t kHugePage = size_t{2} << 20;
     const size_t rounded = (bytes + 4096) / 4096 * 4096;
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, rounded)));
+    const bool huge = bytes >= kHugePage;
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(huge ? kHugePage : 4096, rounded)));
     if (!data_) throw std::bad_alloc();
+    if (huge) (void)madvise(data_.get(), rounded, MADV_HUGEPAGE);
     std::fill_n(data_.get(), rounded, std::byte{0});
   }
   std::byte* data() const { return data_.get(); }
