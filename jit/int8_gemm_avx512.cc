@@ -15,14 +15,25 @@ constexpr std::string_view kWide = "wide";
 /// bytes of a row of A meets them in vpdpbusd, whose first source is unsigned (the codes) and whose
 /// second is signed (the activations). acc = sum q (w + 128), so 128 times the sum of q comes off
 /// at the end.
+///
+/// Small blocks have too few accumulators to hide the latency of a dot product (5 cycles at two a
+/// cycle), so that the steps of a turn add into several sets of them in turn. Integer sums are exact
+/// in any order.
 class Int8GemmAvx512 final : public GemmMicrokernel {
  public:
   explicit Int8GemmAvx512(const Int8GemmAvx512Config& config)
       : GemmMicrokernel(to_string(config), config,
                         {.k_step_log2 = 2, .a_bytes = 4, .round_up = true}),
-        wide_(config.wide) {}
+        wide_(config.wide),
+        sets_(config.mr * config.nr >= kEnoughAccumulators       ? 1
+              : config.mr * config.nr * 2 >= kEnoughAccumulators ? 2
+                                                                 : 4) {}
 
  private:
+  static constexpr int kEnoughAccumulators = 10;
+
+  void emit_setup() override;
+  void emit_teardown() override;
   void emit_step(int a_offset, int b_offset) override;
   void emit_to_f32() override;
   void emit_load_partial() override;
@@ -34,8 +45,31 @@ class Int8GemmAvx512 final : public GemmMicrokernel {
   void emit_scale_row(int m, const Xbyak::Reg64& row_scale, const Xbyak::Reg64& col_scale);
   int wide_offset(int m, int v) const { return 2 * partial_offset(m, v); }
 
+  Xbyak::Zmm acc_of(int set, int m, int v) const {
+    return set == 0 ? acc(m, v)
+                    : extra_[static_cast<size_t>(((set - 1) * shape().mr + m) * shape().nr + v)];
+  }
+
   bool wide_;
+  int sets_;
+  std::vector<Xbyak::Zmm> extra_;
 };
+
+void Int8GemmAvx512::emit_setup() {
+  for (int i = 0; i < (sets_ - 1) * shape().mr * shape().nr; ++i) {
+    extra_.push_back(vec.take("acc.set" + std::to_string(i)));
+    vpxord(extra_.back(), extra_.back(), extra_.back());
+  }
+}
+
+void Int8GemmAvx512::emit_teardown() {
+  for (int set = 1; set < sets_; ++set) {
+    for (int m = 0; m < shape().mr; ++m) {
+      for (int v = 0; v < shape().nr; ++v) vpaddd(acc(m, v), acc(m, v), acc_of(set, m, v));
+    }
+  }
+  give_back(extra_);
+}
 
 void Int8GemmAvx512::emit_step(int a_offset, int b_offset) {
   std::vector<Xbyak::Zmm> b;
@@ -43,11 +77,14 @@ void Int8GemmAvx512::emit_step(int a_offset, int b_offset) {
     b.push_back(vec.take("b." + std::to_string(v)));
     vmovups(b.back(), ptr[panel(v) + b_offset]);
   }
+  const int set = b_offset / 64 % sets_;
   const std::vector<Xbyak::Zmm> broadcasts = take_broadcasts();
   for (int m = 0; m < shape().mr; ++m) {
     const Xbyak::Zmm& a = broadcasts[static_cast<size_t>(m) % broadcasts.size()];
     vpbroadcastd(a, ptr[row(m) + a_offset]);
-    for (int v = 0; v < shape().nr; ++v) vpdpbusd(acc(m, v), b[static_cast<size_t>(v)], a);
+    for (int v = 0; v < shape().nr; ++v) {
+      vpdpbusd(acc_of(set, m, v), b[static_cast<size_t>(v)], a);
+    }
   }
   give_back(broadcasts);
   give_back(b);
