@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "quern/dtype.h"
 #include "quern/packed_weights.h"
 #include "quern/status.h"
 
@@ -11,18 +12,33 @@ namespace quern::inline v0 {
 
 /// How many parts (matrices) a layout interleaves, and the bytes of one 64-byte line's depth.
 struct LayoutTraits {
-  int parts = 1;        ///< 2: gate and up panels alternate
-  int k_step = 2;       ///< depths in one 64-byte line of a panel
-  bool scales = false;  ///< one f32 a padded packed column behind the panels
+  DType dtype = DType::kBF16;  ///< what the panels hold
+  int parts = 1;               ///< 2: gate and up panels alternate
+  int k_step = 2;              ///< depths in one 64-byte line of a panel
+  bool scales = false;         ///< one f32 a padded packed column behind the panels
 };
 LayoutTraits layout_traits(WeightLayout layout) noexcept;
 
 constexpr int64_t kPanelColumns = 16;
 constexpr size_t kLineBytes = 64;
 
-/// The only way to make a PackedWeights: allocate, fill, seal.
+/// Where everything lies. A function of layout, n and k, so a file that disagrees is wrong.
+struct WeightGeometry {
+  int64_t panels = 0;  ///< of all parts together
+  int64_t panel_bytes = 0;
+  int64_t scale_offset = 0;
+  int64_t bytes = 0;  ///< a multiple of kLineBytes
+};
+/// For n, k >= 0. kTooLarge beyond 2^48 bytes.
+Result<WeightGeometry> weight_geometry(WeightLayout layout, int64_t n, int64_t k) noexcept;
+
+/// The only way to make a PackedWeights: allocate, fill, seal; or over bytes that exist already.
 class PackedWeightsBuilder {
  public:
+  /// `bytes`: weight_geometry(layout, n, k).bytes of them in that layout, 64-byte aligned.
+  static PackedWeights over(WeightLayout layout, int64_t n, int64_t k,
+                            const WeightGeometry& geometry, std::shared_ptr<const std::byte> bytes);
+
   /// 64-byte aligned memory for the layout; every byte is the caller's to write. kTooLarge or
   /// kOutOfMemory.
   static Result<PackedWeightsBuilder> allocate(WeightLayout layout, int64_t n, int64_t k);

@@ -1,5 +1,6 @@
 #include "quern/status.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,10 @@ const char* to_string(StatusCode code) noexcept {
       return "JIT unavailable";
     case StatusCode::kInternal:
       return "internal error";
+    case StatusCode::kIoError:
+      return "I/O error";
+    case StatusCode::kBadFile:
+      return "bad file";
   }
   return "unknown status";
 }
@@ -66,7 +71,7 @@ void write_value(int64_t value, std::string_view kind, TextWriter* out) noexcept
   out->number(value);
 }
 
-/// Writes the field that `text` begins with, "{s}", "{0}" or "{1:dtype}", and returns how long it
+/// Writes the field that `text` begins with, "{s}", "{f}", "{0}" or "{1:dtype}", and returns how long it
 /// is; 0 where there is none.
 size_t write_field(std::string_view text, const Status& status, TextWriter* out) noexcept {
   const size_t end = text.find('}');
@@ -74,6 +79,10 @@ size_t write_field(std::string_view text, const Status& status, TextWriter* out)
   const char which = text[1];
   if (which == 's' && end == 2) {
     if (status.subject() != nullptr) out->text(status.subject());
+    return end + 1;
+  }
+  if (which == 'f' && end == 2) {
+    out->text(status.file());
     return end + 1;
   }
   if (which != '0' && which != '1') return 0;
@@ -84,6 +93,19 @@ size_t write_field(std::string_view text, const Status& status, TextWriter* out)
 }
 
 }  // namespace
+
+Status Status::about_file(StatusCode code, const char* text, std::string_view path, int64_t v0,
+                          int64_t v1, const char* subject) noexcept {
+  constexpr std::string_view kCut = "...";
+  Status status(code, text, v0, v1, subject);
+  char* to = status.file_.path;
+  if (path.size() >= kFileBytes) {
+    path.remove_prefix(path.size() - (kFileBytes - 1 - kCut.size()));
+    to = std::copy(kCut.begin(), kCut.end(), to);
+  }
+  *std::copy(path.begin(), path.end(), to) = '\0';
+  return status;
+}
 
 void write_message(const Status& status, TextWriter* out) noexcept {
   out->text(to_string(status.code()));

@@ -29,10 +29,29 @@ enum class WeightLayout : uint32_t {
 /// "bf16.vnni2.n16.v1", "u8.vnni4.n16.v1", with ".gateup" where panels alternate.
 QUERN_API const char* to_string(WeightLayout layout) noexcept;
 
+struct MapWeightsOptions {
+  /// Reads the whole file once and compares its checksum. Without it a map is two reads of a page,
+  /// whatever the size, and a flipped bit among the weights is a flipped bit among the weights.
+  bool verify = false;
+};
+
 /// Immutable packed weights. Copies share the bytes; safe to use from any number of threads.
 class QUERN_API PackedWeights {
  public:
   PackedWeights() = default;
+
+  /// Writes a file that map() takes (format: ops/README.md, "Packed weights on disk"). It is
+  /// written under another name in the same directory, synchronised and renamed, so that nobody
+  /// ever sees half of it; what `path` named before stays whole for whoever has it mapped.
+  Status save(const std::string& path) const;
+  /// Weights that lie in the file's own pages: nothing is copied, and processes that map the same
+  /// file share the memory. Every field of the header is checked first; a file that is not exactly
+  /// what save() wrote gives kBadFile. The mapping lives as long as any copy of the result.
+  ///
+  /// The file must not shrink while it is mapped: the kernel answers an access to a lost page with
+  /// SIGBUS, and quern installs no handler. map() itself never touches the mapped pages (it reads
+  /// the file, so a file cut meanwhile gives kBadFile), and save() never changes a file in place.
+  static Result<PackedWeights> map(const std::string& path, const MapWeightsOptions& options = {});
 
   WeightLayout layout() const noexcept { return layout_; }
   /// Output columns of C that these weights produce (of each part, for gate/up layouts) and depth.

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "quern/export.h"
@@ -19,10 +21,13 @@ enum class StatusCode : int32_t {
   kOutOfMemory = 4,
   kJitUnavailable = 5,  ///< no executable memory, or JIT switched off
   kInternal = 6,
+  kIoError = 7,  ///< the system refused a file operation; value(0) is the errno
+  kBadFile = 8,  ///< a file is not what it should be; the text names field, expected and got
 };
 
 /// Outcome of a call. Trivially copyable: a code, static text and two numbers, so that returning
-/// one from a hot path costs nothing; the message is put together when somebody asks for it.
+/// one from a hot path costs nothing; the message is put together when somebody asks for it. Only
+/// about_file() pays for the copy of a name.
 class [[nodiscard]] Status {
  public:
   constexpr Status() noexcept = default;
@@ -36,11 +41,20 @@ class [[nodiscard]] Status {
                    const char* subject = "") noexcept
       : code_(code), text_(text), subject_(subject), values_{v0, v1} {}
 
+  /// As the constructor, about a file: `{f}` in the text stands for its path, of which the last
+  /// kFileBytes - 1 bytes are kept.
+  QUERN_API static Status about_file(StatusCode code, const char* text, std::string_view path,
+                                     int64_t v0 = 0, int64_t v1 = 0,
+                                     const char* subject = "") noexcept;
+  static constexpr size_t kFileBytes = 88;
+
   constexpr bool ok() const noexcept { return code_ == StatusCode::kOk; }
   constexpr StatusCode code() const noexcept { return code_; }
   constexpr const char* text() const noexcept { return text_; }
   constexpr const char* subject() const noexcept { return subject_; }
   constexpr int64_t value(int i) const noexcept { return values_[i]; }
+  /// "" where the status is not about a file; "..." in front where the path was longer.
+  const char* file() const noexcept { return file_.path; }
 
   /// "invalid argument: a.cols (4095) must equal desc.k (4096)". Allocates.
   QUERN_API std::string message() const;
@@ -50,6 +64,12 @@ class [[nodiscard]] Status {
   const char* text_ = "";
   const char* subject_ = "";
   int64_t values_[2] = {0, 0};
+  // A union with a constructor, so that a status without a file writes one byte of it and not all.
+  union File {
+    constexpr File() noexcept : none('\0') {}
+    char none;
+    char path[kFileBytes];
+  } file_;
 };
 
 QUERN_API const char* to_string(StatusCode code) noexcept;
