@@ -16,6 +16,8 @@ set(thread_headers "^(thread|future|condition_variable|barrier|latch|pthread\\.h
 
 # The pools themselves; and the kernel cache, where a second caller waits for the first one's generation.
 set(may_use_threads "^ops/thread_[a-z_]*\\.(h|cc)\\||^jit/kernel_cache\\.cc\\|condition_variable$")
+# And the adapter for programs that bring OpenMP themselves.
+string(APPEND may_use_threads "|^ops/include/quern/openmp_pool\\.h\\|omp\\.h$")
 
 set(jit_ours "^(jit/|${vocabulary})")
 set(jit_libraries "^(xbyak/|Zydis/)")
