@@ -9,7 +9,8 @@
 
 namespace quern::inline v0 {
 
-struct Bf16Gemm::Impl {
+// A nested type of an exported class would be exported with it.
+struct [[gnu::visibility("hidden")]] Bf16Gemm::Impl {
   Bf16GemmDesc desc;
   PackedGemm gemm;
 

@@ -10,7 +10,8 @@
 
 namespace quern::inline v0 {
 
-struct Int8Gemm::Impl {
+// A nested type of an exported class would be exported with it.
+struct [[gnu::visibility("hidden")]] Int8Gemm::Impl {
   Int8GemmDesc desc;
   PackedGemm gemm;
 

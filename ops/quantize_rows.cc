@@ -16,7 +16,8 @@
 
 namespace quern::inline v0 {
 
-struct QuantizeRows::Impl {
+// A nested type of an exported class would be exported with it.
+struct [[gnu::visibility("hidden")]] QuantizeRows::Impl {
   Context ctx;
   QuantizeRowsDesc desc;
   Problem problem;

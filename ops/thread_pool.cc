@@ -26,7 +26,8 @@ void SerialPool::run(int phases, PhaseFn fn, void* ctx) noexcept {
   run_serially(1, phases, fn, ctx);
 }
 
-struct PersistentPool::Impl {
+// A nested type of an exported class would be exported with it.
+struct [[gnu::visibility("hidden")]] PersistentPool::Impl {
   explicit Impl(const TeamOptions& team_options) : options(team_options) {}
   ~Impl() {
     ThreadTeam* t = team.load(std::memory_order_acquire);
@@ -50,7 +51,7 @@ struct PersistentPool::Impl {
     return seen;
   }
 
-  std::unique_ptr<ThreadTeam> make_team(ThreadTeam* previous) const noexcept {
+  std::unique_ptr<ThreadTeam> make_team(ThreadTeam * previous) const noexcept {
     try {
       return std::make_unique<ThreadTeam>(options, previous);
     } catch (const std::bad_alloc&) {
