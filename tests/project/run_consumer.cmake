@@ -1,7 +1,9 @@
 # Builds and runs a program that uses quern the way MODE says:
 #   install     installs the build tree BUILD_DIR, moves the prefix elsewhere, find_package from there
+#   pkg_config  the same prefix, C and C++ programs built with what pkg-config says
+#   shared      builds SOURCE_DIR as a shared library, looks at it, then as install and pkg_config
 #   subproject  add_subdirectory of SOURCE_DIR, shared library
-# cmake -DMODE= -DSOURCE_DIR= -DBUILD_DIR= -DWORK_DIR= -DCXX= -DCXX_FLAGS= -DLAUNCHER= -P run_consumer.cmake
+# cmake -DMODE= -DSOURCE_DIR= -DBUILD_DIR= -DWORK_DIR= -DCC= -DCXX= -DCXX_FLAGS= -DLAUNCHER= -P run_consumer.cmake
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -15,9 +17,15 @@ endfunction()
 
 function(configure_and_build source_dir build_dir)
   run(${CMAKE_COMMAND} -S ${source_dir} -B ${build_dir} -G Ninja -DCMAKE_BUILD_TYPE=Release
-      -DCMAKE_CXX_COMPILER=${CXX} "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}"
+      -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_COMPILER=${CXX} "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}"
       -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} ${ARGN})
   run(${CMAKE_COMMAND} --build ${build_dir})
+endfunction()
+
+# Installs a build tree and moves the prefix elsewhere, so that a path that points back is found out.
+function(install_and_move build_dir)
+  run(${CMAKE_COMMAND} --install ${build_dir} --prefix ${WORK_DIR}/first)
+  file(RENAME ${WORK_DIR}/first ${WORK_DIR}/prefix)
 endfunction()
 
 # The program prints its version and then either the product or, on a CPU without AVX-512, the Status
@@ -53,6 +61,21 @@ function(check_installed_files prefix)
   endforeach()
 endfunction()
 
+# Tests and the emulator of AMX instructions stay out of what users get.
+function(check_installed_symbols prefix)
+  file(GLOB_RECURSE libraries ${prefix}/*.a ${prefix}/*.so ${prefix}/bin/*)
+  if(NOT libraries)
+    message(FATAL_ERROR "no library below ${prefix}")
+  endif()
+  foreach(library IN LISTS libraries)
+    run(nm -C ${library})
+    string(REGEX MATCH "[^\n]*(testing::|quern::(v0::)?test::|[Ee]mulat|GOMP_)[^\n]*" hit "${output}")
+    if(hit OR NOT output MATCHES "quern::")
+      message(FATAL_ERROR "${library} is installed and holds '${hit}', or nothing of quern")
+    endif()
+  endforeach()
+endfunction()
+
 # SameMinorVersion: 0.2 is another API, and the package must say no to a request for it.
 function(check_version_is_refused prefix work_dir)
   file(WRITE ${work_dir}/CMakeLists.txt
@@ -62,17 +85,75 @@ function(check_version_is_refused prefix work_dir)
       -DCMAKE_CXX_COMPILER=${CXX})
 endfunction()
 
+# One program in C and one in C++ with the flags that pkg-config prints; KIND is static or shared.
+function(check_pkg_config prefix kind)
+  find_program(PKG_CONFIG NAMES pkg-config pkgconf REQUIRED)
+  file(GLOB_RECURSE pc ${prefix}/*quern.pc)
+  file(STRINGS ${pc} paths REGEX "${SOURCE_DIR}|${BUILD_DIR}|${WORK_DIR}/first")
+  if(NOT pc OR paths)
+    message(FATAL_ERROR "quern.pc below ${prefix}: '${pc}', with paths of this machine: ${paths}")
+  endif()
+  cmake_path(GET pc PARENT_PATH pc_dir)
+  set(ENV{PKG_CONFIG_PATH} ${pc_dir})
+  set(switches --cflags --libs)
+  if(kind STREQUAL "static")
+    list(PREPEND switches --static)
+  endif()
+  run(${PKG_CONFIG} --exact-version=${VERSION} quern)
+  run(${PKG_CONFIG} ${switches} quern)
+  separate_arguments(flags UNIX_COMMAND "${output}")
+  cmake_path(GET pc_dir PARENT_PATH lib_dir)
+  set(ENV{LD_LIBRARY_PATH} ${lib_dir})
+  set(warnings -Wall -Wextra -Wpedantic -Werror)
+  run(${CC} -std=c99 ${warnings} ${CMAKE_CURRENT_LIST_DIR}/install_consumer/main.c -o ${WORK_DIR}/c_program
+      ${flags})
+  check_program(${WORK_DIR}/c_program)
+  run(${CXX} -std=c++17 ${warnings} ${CMAKE_CURRENT_LIST_DIR}/install_consumer/main.cc
+      -o ${WORK_DIR}/cxx_program ${flags})
+  check_program(${WORK_DIR}/cxx_program)
+endfunction()
+
+function(check_shared_library prefix)
+  file(GLOB_RECURSE library ${prefix}/*libquern.so)
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" abi ${VERSION})
+  foreach(name libquern.so.${abi} libquern.so.${VERSION})
+    cmake_path(REPLACE_FILENAME library ${name} OUTPUT_VARIABLE alias)
+    if(NOT EXISTS ${alias})
+      message(FATAL_ERROR "${alias} is not installed")
+    endif()
+  endforeach()
+  run(bash ${CMAKE_CURRENT_LIST_DIR}/exported_symbols_test.sh ${library} libquern.so.${abi}
+      ${CMAKE_CURRENT_LIST_DIR}/exported_symbols.txt)
+  message(STATUS "${output}")
+endfunction()
+
 file(REMOVE_RECURSE ${WORK_DIR})
 file(MAKE_DIRECTORY ${WORK_DIR})
 if(MODE STREQUAL "install")
-  run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/first)
-  file(RENAME ${WORK_DIR}/first ${WORK_DIR}/prefix)
+  install_and_move(${BUILD_DIR})
   check_installed_files(${WORK_DIR}/prefix)
+  check_installed_symbols(${WORK_DIR}/prefix)
   check_version_is_refused(${WORK_DIR}/prefix ${WORK_DIR}/version)
   configure_and_build(${CMAKE_CURRENT_LIST_DIR}/install_consumer ${WORK_DIR}/build
     -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix)
   check_program(${WORK_DIR}/build/consumer)
   run(${WORK_DIR}/build/reference_consumer)
+elseif(MODE STREQUAL "pkg_config")
+  install_and_move(${BUILD_DIR})
+  check_pkg_config(${WORK_DIR}/prefix ${KIND})
+elseif(MODE STREQUAL "shared")
+  # A directory of two levels, as on Debian: the way back to the prefix is longer then.
+  configure_and_build(${SOURCE_DIR} ${WORK_DIR}/build -DBUILD_SHARED_LIBS=ON
+    -DCMAKE_INSTALL_LIBDIR=lib/some-linux -DQUERN_BUILD_TESTS=OFF -DQUERN_BUILD_BENCH=OFF
+    -DQUERN_BUILD_SMOKE=OFF)
+  install_and_move(${WORK_DIR}/build)
+  check_installed_files(${WORK_DIR}/prefix)
+  check_installed_symbols(${WORK_DIR}/prefix)
+  check_shared_library(${WORK_DIR}/prefix)
+  check_pkg_config(${WORK_DIR}/prefix shared)
+  configure_and_build(${CMAKE_CURRENT_LIST_DIR}/install_consumer ${WORK_DIR}/consumer
+    -Dquern_DIR=${WORK_DIR}/prefix/lib/some-linux/cmake/quern)
+  check_program(${WORK_DIR}/consumer/consumer)
 elseif(MODE STREQUAL "subproject")
   configure_and_build(${CMAKE_CURRENT_LIST_DIR}/subproject_consumer ${WORK_DIR}/build
     -DQUERN_SOURCE_DIR=${SOURCE_DIR} -DBUILD_SHARED_LIBS=ON)
@@ -83,5 +164,5 @@ elseif(MODE STREQUAL "subproject")
     message(FATAL_ERROR "as a subproject quern installed ${installed}")
   endif()
 else()
-  message(FATAL_ERROR "MODE is '${MODE}'; install and subproject are known")
+  message(FATAL_ERROR "MODE is '${MODE}', which is none of those above")
 endif()
