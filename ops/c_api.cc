@@ -31,6 +31,9 @@ static_assert(QUERN_VERBOSE_DISPATCH == uint32_t{kVerboseDispatch});
 static_assert(QUERN_VERBOSE_CREATE == uint32_t{kVerboseCreate});
 static_assert(QUERN_VERBOSE_EXEC == uint32_t{kVerboseExec});
 static_assert(QUERN_VERBOSE_ALL == uint32_t{kVerboseAll});
+static_assert(QUERN_JIT_PROFILE_PERF == uint32_t{kJitProfilePerf});
+static_assert(QUERN_JIT_PROFILE_JITDUMP == uint32_t{kJitProfileJitdump});
+static_assert(QUERN_JIT_PROFILE_GDB == uint32_t{kJitProfileGdb});
 static_assert(std::is_same_v<quern_phase_fn, ThreadPool::PhaseFn>);
 
 /// The caller's threads.
@@ -66,7 +69,6 @@ Status read_options(const quern_context_options* from, ContextOptions* to,
   if (from == nullptr) return {};
   quern_context_options o = {};
   if (const Status s = c_read(from, "options", &o); !s.ok()) return s;
-  if (const Status s = c_reserved(o.reserved, "options"); !s.ok()) return s;
   bool limit = false, jit_off = false;
   const Status flags =
       c_first(c_flag(o.limit_isa, "options.limit_isa", &limit),
@@ -78,6 +80,7 @@ Status read_options(const quern_context_options* from, ContextOptions* to,
   if (limit) to->max_isa = static_cast<IsaLevel>(o.max_isa);
   to->jit = !jit_off;
   to->verbose = o.verbose;
+  to->jit_profile = o.jit_profile;
   to->sink = o.sink;
   to->sink_user = o.sink_user;
   if (o.jit_dump_dir != nullptr) to->jit_dump_dir = o.jit_dump_dir;

@@ -57,6 +57,11 @@ int32_t pack_weights(const Handle* plan, quern_packed_weights** out, quern_statu
 }
 
 template <typename Handle>
+int32_t level_of(const Handle* plan) noexcept {
+  return static_cast<int32_t>(plan == nullptr ? IsaLevel::kNone : plan->plan.isa());
+}
+
+template <typename Handle>
 char* explain_plan(const Handle* plan) noexcept {
   return c_string([&] {
     return plan == nullptr ? c_invalid("{s} is null", "plan").message() : plan->plan.explain();
@@ -170,6 +175,10 @@ int64_t quern_quantize_rows_groups(const quern_quantize_rows* plan) {
   return plan == nullptr ? 0 : plan->plan.groups();
 }
 
+int32_t quern_quantize_rows_isa(const quern_quantize_rows* plan) {
+  return level_of(plan);
+}
+
 char* quern_quantize_rows_explain(const quern_quantize_rows* plan) {
   return explain_plan(plan);
 }
@@ -203,6 +212,10 @@ int32_t quern_bf16_gemm_run(const quern_bf16_gemm* plan, const quern_bf16_gemm_a
                             void* scratch, size_t scratch_bytes, quern_status* status) {
   return run_gemm<Bf16GemmArgs>(plan, args, scratch, scratch_bytes, status,
                                 read_gemm_args<quern_bf16_gemm_args, Bf16GemmArgs>);
+}
+
+int32_t quern_bf16_gemm_isa(const quern_bf16_gemm* plan) {
+  return level_of(plan);
 }
 
 char* quern_bf16_gemm_explain(const quern_bf16_gemm* plan) {
@@ -245,6 +258,10 @@ int32_t quern_int8_gemm_run(const quern_int8_gemm* plan, const quern_int8_gemm_a
                                   return c_first(read_gemm_args(from, to),
                                                  c_vector(from.a_scale, "a_scale", &to->a_scale));
                                 });
+}
+
+int32_t quern_int8_gemm_isa(const quern_int8_gemm* plan) {
+  return level_of(plan);
 }
 
 char* quern_int8_gemm_explain(const quern_int8_gemm* plan) {

@@ -133,6 +133,9 @@ static void test_null(void) {
   quern_string_free(NULL);
   EXPECT(quern_pool_size(NULL) == 0);
   EXPECT(quern_quantize_rows_groups(NULL) == 0);
+  EXPECT(quern_quantize_rows_isa(NULL) == QUERN_ISA_NONE);
+  EXPECT(quern_bf16_gemm_isa(NULL) == QUERN_ISA_NONE);
+  EXPECT(quern_int8_gemm_isa(NULL) == QUERN_ISA_NONE);
   EXPECT(quern_bf16_gemm_scratch_bytes(NULL, 5) == 0);
   EXPECT(quern_int8_gemm_scratch_bytes(NULL, 5) == 0);
 
@@ -266,10 +269,10 @@ static void test_context(void) {
   EXPECT_ERROR(quern_context_create(&options, &context, &status), QUERN_INVALID_ARGUMENT,
                "options.jit_dump_dir");
   options.jit_dump_dir = NULL;
-  options.reserved = 1;
+  options.jit_profile = 1u << 30;
   EXPECT_ERROR(quern_context_create(&options, &context, &status), QUERN_INVALID_ARGUMENT,
-               "options.reserved (1) must be 0");
-  options.reserved = 0;
+               "options.jit_profile");
+  options.jit_profile = 0;
   if (!OK(quern_context_create(&options, &context, &status))) return;
 
   memset(&isa, 0, sizeof isa);
@@ -325,7 +328,7 @@ static void test_refusals(void) {
                "desc.activation (257) is unknown");
   desc.activation = 2;
   EXPECT_ERROR(quern_bf16_gemm_create(context, &desc, &plan, &status), QUERN_INVALID_ARGUMENT,
-               "activation (2) is unknown");
+               "activation (2) must be kNone (0) or kSiluMul (1)");
   desc.activation = 0;
   desc.bias = -1;
   EXPECT_ERROR(quern_bf16_gemm_create(context, &desc, &plan, &status), QUERN_INVALID_ARGUMENT,
@@ -488,12 +491,12 @@ static void test_int8(const char* path) {
   desc.activations = QUERN_INT8_ACTIVATIONS_S8;
   desc.a = QUERN_F32;
   EXPECT_ERROR(quern_int8_gemm_create(context, &desc, &plan, &status), QUERN_INVALID_ARGUMENT,
-               "desc.a (dtype 0)");
+               "desc.a (f32) must be s8");
   desc.a = QUERN_S8;
   desc.bias = 1;
   desc.activations = 9;
   EXPECT_ERROR(quern_int8_gemm_create(context, &desc, &plan, &status), QUERN_INVALID_ARGUMENT,
-               "desc.activations (9) is unknown");
+               "desc.activations (9) must be kDynamicS8 (0)");
   desc.activations = QUERN_INT8_ACTIVATIONS_S8;
   if (!OK(quern_int8_gemm_create(context, &desc, &plan, &status))) return;
   quern_context_destroy(context);
@@ -658,6 +661,7 @@ static void test_quantize(void) {
   desc.group = 2;
   if (!OK(quern_quantize_rows_create(context, &desc, &plan, &status))) return;
   EXPECT(quern_quantize_rows_groups(plan) == 2);
+  EXPECT(quern_quantize_rows_isa(plan) >= QUERN_ISA_AVX512);
   memset(&args, 0, sizeof args);
   args.struct_size = sizeof args;
   args.a = matrix(a, QUERN_F32, 2, 3);

@@ -30,7 +30,7 @@ if ! grep -q "SONAME.*\[$soname\]" "$work/dynamic"; then
 fi
 # No thread library that nobody asked for, nothing beyond the C++ and C run-time libraries.
 needed=$(sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p' "$work/dynamic")
-if grep -vE '^(libstdc\+\+|libc\+\+|libc\+\+abi|libm|libgcc_s|libc|libpthread|ld-linux-x86-64)\.so' <<<"$needed"; then
+if grep -vE '^(libstdc\+\+|libc\+\+|libc\+\+abi|libm|libgcc_s|libc|libdl|libpthread|ld-linux-x86-64)\.so' <<<"$needed"; then
   echo "exported_symbols: $library needs the libraries above" >&2
   status=1
 fi

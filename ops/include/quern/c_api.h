@@ -141,6 +141,13 @@ enum {
   QUERN_VERBOSE_ALL = 15
 };
 
+enum { /* who is told of generated kernels */
+       QUERN_JIT_PROFILE_NONE = 0,
+       QUERN_JIT_PROFILE_PERF = 1,
+       QUERN_JIT_PROFILE_JITDUMP = 2,
+       QUERN_JIT_PROFILE_GDB = 4
+};
+
 typedef struct quern_context_options {
   size_t struct_size;
   const quern_pool* pool;   /* null: serial */
@@ -149,7 +156,7 @@ typedef struct quern_context_options {
   int32_t jit_off;          /* 1: never ask for executable memory; every plan says so */
   int32_t from_environment; /* 1: QUERN_MAX_ISA, QUERN_JIT, ... on top of these options */
   uint32_t verbose;         /* QUERN_VERBOSE_... */
-  int32_t reserved;
+  uint32_t jit_profile;     /* QUERN_JIT_PROFILE_... */
   void (*sink)(void* user, const char* line); /* null: standard error */
   void* sink_user;
   const char* jit_dump_dir; /* null: no dumps */
@@ -253,6 +260,8 @@ QUERN_API int32_t quern_quantize_rows_run(const quern_quantize_rows* plan,
                                           const quern_quantize_rows_args* args,
                                           quern_status* status);
 QUERN_API int64_t quern_quantize_rows_groups(const quern_quantize_rows* plan); /* 0 for null */
+/* The level of the kernel family that the plan uses; QUERN_ISA_NONE for null. */
+QUERN_API int32_t quern_quantize_rows_isa(const quern_quantize_rows* plan);
 QUERN_API char* quern_quantize_rows_explain(const quern_quantize_rows* plan);
 QUERN_API void quern_quantize_rows_destroy(quern_quantize_rows* plan);
 
@@ -296,6 +305,7 @@ QUERN_API int32_t quern_bf16_gemm_pack_gate_up(const quern_bf16_gemm* plan,
 QUERN_API size_t quern_bf16_gemm_scratch_bytes(const quern_bf16_gemm* plan, int64_t max_m);
 QUERN_API int32_t quern_bf16_gemm_run(const quern_bf16_gemm* plan, const quern_bf16_gemm_args* args,
                                       void* scratch, size_t scratch_bytes, quern_status* status);
+QUERN_API int32_t quern_bf16_gemm_isa(const quern_bf16_gemm* plan);
 /* Null only where memory is short. */
 QUERN_API char* quern_bf16_gemm_explain(const quern_bf16_gemm* plan);
 QUERN_API void quern_bf16_gemm_destroy(quern_bf16_gemm* plan);
@@ -350,6 +360,7 @@ QUERN_API int32_t quern_int8_gemm_pack_gate_up(const quern_int8_gemm* plan,
 QUERN_API size_t quern_int8_gemm_scratch_bytes(const quern_int8_gemm* plan, int64_t max_m);
 QUERN_API int32_t quern_int8_gemm_run(const quern_int8_gemm* plan, const quern_int8_gemm_args* args,
                                       void* scratch, size_t scratch_bytes, quern_status* status);
+QUERN_API int32_t quern_int8_gemm_isa(const quern_int8_gemm* plan);
 QUERN_API char* quern_int8_gemm_explain(const quern_int8_gemm* plan);
 QUERN_API void quern_int8_gemm_destroy(quern_int8_gemm* plan);
 
