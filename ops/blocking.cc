@@ -17,7 +17,7 @@ constexpr int kMostPanels = 4;
 // 48 KiB L1d and 1 MiB L2 a core. Two chunks of weights, the one that is multiplied and the one
 // that is fetched meanwhile, and the rows of A that pass over them share L2.
 constexpr int64_t kL2ForChunk = 256 << 10;
-constexpr int64_t kL2ForRows = 512 << 10;
+constexpr int64_t kL2ForRows = 256 << 10;
 // Half of L1: with few row blocks a chunk is read again before it is old.
 constexpr int64_t kL1ForChunk = 24 << 10;
 constexpr int64_t kFewRows = 32;

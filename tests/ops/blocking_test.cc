@@ -92,7 +92,7 @@ TEST(DefaultBlocking, PrefillFitsL2) {
           default_blocking({.k = k, .a_bytes = bytes, .weight_bytes = bytes}, 1024);
       const int64_t depth = b.kc == 0 ? k : b.kc;
       EXPECT_LE(depth * b.nc * bytes, (256 << 10) * 3 / 2);
-      EXPECT_LE(b.mc * k * bytes, std::max<int64_t>(512 << 10, 8 * b.mr * k * bytes));
+      EXPECT_LE(b.mc * k * bytes, std::max<int64_t>(256 << 10, 8 * b.mr * k * bytes));
     }
   }
 }
