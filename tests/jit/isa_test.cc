@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -267,6 +268,14 @@ TEST_P(IsaProfileTest, CapBelowAmxMakesNoArchPrctl) {
 std::string profile_name(const testing::TestParamInfo<Profile>& info) {
   return info.param.name;
 }
+// reliability.md, A1.
+TEST(IsaProfiles, AreAsManyAsPromised) {
+  std::set<std::string> names;
+  for (const Profile& p : all_profiles()) EXPECT_TRUE(names.insert(p.name).second) << p.name;
+  RecordProperty("profiles", static_cast<int>(names.size()));
+  EXPECT_GE(names.size(), 40u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Machines, IsaProfileTest, testing::ValuesIn(all_profiles()), profile_name);
 
 TEST(IsaTest, FlagsOfKnownMachines) {
