@@ -127,5 +127,7 @@ reference::Exact exact_answer(const GemmCase& c, GemmData& data);
 /// current test and returns nothing where the op does.
 std::vector<uint32_t> output_bits(const GemmOp& op, const GemmCase& c, GemmData& data,
                                   unsigned char poison = 0xA5);
+/// The same of a plan that is made for it.
+std::vector<uint32_t> bits_in(const Context& ctx, const GemmCase& c);
 
 }  // namespace quern::test

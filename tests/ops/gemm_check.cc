@@ -37,4 +37,14 @@ std::vector<uint32_t> output_bits(const GemmOp& op, const GemmCase& c, GemmData&
   return element_bits(data.c.view());
 }
 
+std::vector<uint32_t> bits_in(const Context& ctx, const GemmCase& c) {
+  GemmData data(c);
+  Result<GemmOp> op = GemmOp::create(ctx, c);
+  EXPECT_TRUE(op.ok()) << op.status().message();
+  if (!op.ok()) return {};
+  const Status packed = op->pack(data);
+  EXPECT_TRUE(packed.ok()) << packed.message();
+  return output_bits(*op, c, data);
+}
+
 }  // namespace quern::test

@@ -17,17 +17,6 @@ namespace {
 
 using GemmInvarianceTest = GemmTest;
 
-/// The same plan of the same case in another context.
-std::vector<uint32_t> bits_in(const Context& ctx, const GemmCase& c) {
-  GemmData data(c);
-  Result<GemmOp> op = GemmOp::create(ctx, c);
-  EXPECT_TRUE(op.ok()) << op.status().message();
-  if (!op.ok()) return {};
-  const Status packed = op->pack(data);
-  EXPECT_TRUE(packed.ok()) << packed.message();
-  return output_bits(*op, c, data);
-}
-
 std::vector<GemmCase> varied_cases(const GemmKind& kind) {
   std::vector<GemmCase> cases;
   uint64_t variant = 100;
