@@ -108,8 +108,8 @@ std::vector<std::string> differences(const Report& a, const Report& b) {
 
 std::string verdict(const ComparedRow& row) {
   if (!row.ratio) return "no ratio";
-  if (!row.beyond_noise()) return "same";
   if (row.disturbed) return "disturbed";
+  if (!row.beyond_noise()) return "same";
   return *row.ratio > 1 ? "B BETTER" : "B WORSE";
 }
 

@@ -16,14 +16,14 @@ namespace quern::jit {
 ///        panels of 16 packed columns: one zmm a step each
 ///        B0    B1    B2    B3      (nr loads a step, from nr sequential streams)
 ///   A0  acc00 acc01 acc02 acc03
-///   A1  acc10 acc11 acc12 acc13    one broadcast of 4 bytes of A a row and step, then nr dot
-///   products:
-///   ..   ..    ..    ..    ..      mr * nr dots for mr + nr loads, so 6 x 4 runs at the dot
-///   product's A5  acc50 acc51 acc52 acc53    peak where an embedded {1to16} operand a dot would
-///   reach 82 %
+///   A1  acc10 acc11 acc12 acc13    a step: one broadcast of A a row,
+///   ..   ..    ..    ..    ..      then nr dot products with it
+///   A5  acc50 acc51 acc52 acc53
 ///
-/// loop nest: k in steps (unrolled) { load B; for m { broadcast A; for v { dot } } }; then the
-/// epilogue
+/// mr * nr dots for mr + nr loads: the peak of the dot products is near, where an embedded {1to16}
+/// operand on each of them reaches 82 %.
+///
+/// loop nest: k in turns of steps { load B; for m { broadcast A; for v { dot } } }; the epilogue
 class GemmMicrokernel : public Generator {
  protected:
   /// How the K loop moves: one step consumes `k_step` elements of depth, 64 bytes of each panel.
@@ -43,8 +43,7 @@ class GemmMicrokernel : public Generator {
   virtual void emit_teardown() {}
   /// One step at byte offsets `a_offset` of each row and `b_offset` of each panel.
   virtual void emit_step(int a_offset, int b_offset) = 0;
-  /// The last, partial step where !round_up; at most k_step - 1 elements remain (k() & (k_step -
-  /// 1)).
+  /// The last, partial step where !round_up: k() modulo k_step elements remain.
   virtual void emit_k_tail() {}
   /// After the K loop of the last call: acc(m, v) of every element becomes f32, scales applied.
   virtual void emit_to_f32() = 0;

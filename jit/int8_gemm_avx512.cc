@@ -17,8 +17,8 @@ constexpr std::string_view kWide = "wide";
 /// at the end.
 ///
 /// Small blocks have too few accumulators to hide the latency of a dot product (5 cycles at two a
-/// cycle), so that the steps of a turn add into several sets of them in turn. Integer sums are exact
-/// in any order.
+/// cycle), so that the steps of a turn add into several sets of them in turn. Integer sums are
+/// exact in any order.
 class Int8GemmAvx512 final : public GemmMicrokernel {
  public:
   explicit Int8GemmAvx512(const Int8GemmAvx512Config& config)

@@ -15,9 +15,8 @@ constexpr uint32_t kNan = 0x7fc00000;
 
 /// for each row:
 ///   amax:   the largest |x| as an unsigned integer of its bits. Bits of magnitudes order as the
-///   numbers
-///           do and NaN and infinity come last, so one compare finds a row that holds either; a
-///           floating-point maximum would drop a NaN depending on the operand order.
+///           numbers do and NaN and infinity come last, so one compare finds a row that holds
+///           either; a floating-point maximum would drop a NaN depending on the operand order.
 ///   scale:  amax / 127 and 127 / amax, two scalar divisions
 ///   groups: for each group, 16 columns at a time: convert, multiply, round, narrow, add up; of
 ///           bf16 64 at a time as long as there are as many

@@ -15,12 +15,15 @@ constexpr int kMostPanels = 4;
 
 // Cache sizes from CPUID can be masked (they are on cloud machines), so these are the assumptions:
 // 48 KiB L1d and 1 MiB L2 a core. Two chunks of weights, the one that is multiplied and the one
-// that is fetched meanwhile, and the rows of A that pass over them share L2.
+// that is fetched meanwhile, share L2 with what passes over them.
 constexpr int64_t kL2ForChunk = 256 << 10;
-constexpr int64_t kL2ForRows = 256 << 10;
 // Half of L1: with few row blocks a chunk is read again before it is old.
 constexpr int64_t kL1ForChunk = 24 << 10;
 constexpr int64_t kFewRows = 32;
+// Rows that pass over a chunk before the walk moves on. Weights are read once more for each so many
+// rows, so that few are worth it only where A then stays in L2, and the row after the last of them
+// costs a pass of its own: 72 rows made M = 73 slower than M = 90 (bench/NOTES.md).
+constexpr int64_t kMostRowsAtOnce = 576;
 // In flight over all streams of a thread: bandwidth times latency is 2 to 3 KiB, and a stream must
 // be ahead of the hardware's own prefetcher to be of use (bench/NOTES.md).
 constexpr int kPrefetch = 4096;
@@ -33,7 +36,8 @@ struct RegisterBlock {
 // Up to 16 rows the block takes them all, as wide as the registers allow: weights pass once, and a
 // single pass is the only one whose stream from memory and dot products overlap well. More rows
 // pass in blocks of 9 by 3 (95 % of Granite Rapids' peak from L1, where 6 by 4 gets 92 and 14 by 2
-// 90 %). A family that decodes its weights does so again for every block, so there rows count most.
+// 90 %). A family that decodes its weights does so again for every block, so there rows count: 12
+// by 2.
 RegisterBlock register_block(const GemmFacts& facts, int64_t m) noexcept {
   const auto legal = [&](int nr) { return !facts.pairs || nr % 2 == 0; };
   if (m <= kMostRows) {
@@ -42,7 +46,7 @@ RegisterBlock register_block(const GemmFacts& facts, int64_t m) noexcept {
     }
   }
   const std::array<int, 4> plain = {3, 4, 2, 1};
-  const std::array<int, 4> decoding = {1, 2, 3, 4};
+  const std::array<int, 4> decoding = {2, 1, 3, 4};
   for (int nr : facts.panel_registers > 1 ? decoding : plain) {
     if (legal(nr)) return {max_mr(facts, nr), nr};
   }
@@ -94,8 +98,7 @@ GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
       const int64_t fitting = cache / b.nc / facts.weight_bytes / 64 * 64;
       if (facts.k > fitting + fitting / 2) b.kc = fitting;
     }
-    const int64_t rows = kL2ForRows / std::max<int64_t>(facts.k * facts.a_bytes, 1);
-    b.mc = std::clamp<int64_t>(rows, 8 * b.mr, 4096) / b.mr * b.mr;
+    b.mc = kMostRowsAtOnce / b.mr * b.mr;
   } else if (b.kc != 0) {
     b.mc = b.mr;
   }

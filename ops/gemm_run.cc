@@ -31,8 +31,10 @@ class Walk {
   void rows_and_panels(Range rows, Range panels) noexcept {
     rows_ = rows;
     panels_ = panels;
+    // In parts that differ by little: a short last part would read all weights for a few rows.
+    mc_ = rows.size() <= 0 ? 1 : ceil_div(rows.size(), ceil_div(rows.size(), blocking_.mc));
     Chunk chunk;
-    chunk.rows = {rows.begin, std::min(rows.begin + blocking_.mc, rows.end)};
+    chunk.rows = {rows.begin, std::min(rows.begin + mc_, rows.end)};
     chunk.panels = {panels.begin, std::min(panels.begin + blocking_.nr, panels.end)};
     chunk.depth = {0, std::min(kc(), facts_.k)};
     if (chunk.rows.size() <= 0 || chunk.panels.size() <= 0) return;
@@ -67,7 +69,7 @@ class Walk {
       return more;
     };
     return step(&c->depth, kc(), {0, facts_.k}) || step(&c->panels, blocking_.nr, panels_) ||
-           step(&c->rows, blocking_.mc, rows_);
+           step(&c->rows, mc_, rows_);
   }
 
   const std::byte* weights(const Chunk& c) const noexcept {
@@ -165,6 +167,7 @@ class Walk {
   mutable uint32_t control_[2] = {};
   Range rows_;
   Range panels_;
+  int64_t mc_ = 1;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "ops/prepared_rows.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "jit/quantize_rows_avx512.h"
 #include "ops/validate.h"
@@ -62,11 +63,15 @@ void PreparedRows::quantize(const jit::Kernel& kernel, const MatrixView& a, Rang
 
 void PreparedRows::widen(const MatrixView& a, Range which, std::byte* to) const noexcept {
   for (int64_t m = which.begin; m < which.end; ++m) {
-    const auto* from =
-        reinterpret_cast<const uint16_t*>(static_cast<const std::byte*>(a.data) + m * row_step(a));
+    const std::byte* from = static_cast<const std::byte*>(a.data) + m * row_step(a);
     auto* row = reinterpret_cast<uint32_t*>(to + m * stride_);
-    // Bits, not floats: a signalling NaN must arrive as it is.
-    for (int64_t i = 0; i < a.cols; ++i) row[i] = uint32_t{from[i]} << 16;
+    // Bits, not floats: a signalling NaN must arrive as it is. Copied, because operands need no
+    // alignment.
+    for (int64_t i = 0; i < a.cols; ++i) {
+      uint16_t bits;
+      std::memcpy(&bits, from + 2 * i, sizeof bits);
+      row[i] = uint32_t{bits} << 16;
+    }
     std::fill_n(row + a.cols, (kWidePad - a.cols % kWidePad) % kWidePad, 0u);
   }
 }

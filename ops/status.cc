@@ -71,8 +71,8 @@ void write_value(int64_t value, std::string_view kind, TextWriter* out) noexcept
   out->number(value);
 }
 
-/// Writes the field that `text` begins with, "{s}", "{f}", "{0}" or "{1:dtype}", and returns how long it
-/// is; 0 where there is none.
+/// Writes the field that `text` begins with, "{s}", "{f}", "{0}" or "{1:dtype}", and returns how
+/// long it is; 0 where there is none.
 size_t write_field(std::string_view text, const Status& status, TextWriter* out) noexcept {
   const size_t end = text.find('}');
   if (text[0] != '{' || end == std::string_view::npos || end < 2) return 0;

@@ -84,15 +84,17 @@ TEST(DefaultBlocking, UpToSixteenRowsPassWeightsOnce) {
   }
 }
 
-// Two chunks of weights, and the rows that pass over them, in 1 MiB.
-TEST(DefaultBlocking, PrefillFitsL2) {
+// Two chunks of weights in half of 1 MiB, and no second pass over the weights for a few rows more.
+TEST(DefaultBlocking, PrefillFitsL2AndPassesWeightsOnce) {
   for (int bytes : {1, 2}) {
     for (int64_t k : {512, 4096, 5120, 17408}) {
-      const GemmBlocking b =
-          default_blocking({.k = k, .a_bytes = bytes, .weight_bytes = bytes}, 1024);
-      const int64_t depth = b.kc == 0 ? k : b.kc;
-      EXPECT_LE(depth * b.nc * bytes, (256 << 10) * 3 / 2);
-      EXPECT_LE(b.mc * k * bytes, std::max<int64_t>(256 << 10, 8 * b.mr * k * bytes));
+      for (int64_t m : {17, 64, 72, 73, 145, 256, 576}) {
+        const GemmBlocking b =
+            default_blocking({.k = k, .a_bytes = bytes, .weight_bytes = bytes}, m);
+        const int64_t depth = b.kc == 0 ? k : b.kc;
+        EXPECT_LE(depth * b.nc * bytes, (256 << 10) * 3 / 2);
+        EXPECT_GE(b.mc, m);
+      }
     }
   }
 }

@@ -12,11 +12,15 @@ inline namespace v0 {
 struct GemmBlocking {
   int32_t mr = 0;  ///< rows of the register block
   int32_t nr = 0;  ///< 16-column vectors of the register block
-  int64_t mc = 0;  ///< rows a thread finishes before it moves on
-  int64_t nc = 0;  ///< columns a thread finishes before it moves on, a multiple of 16 * nr
-  int64_t kc = 0;  ///< depth of a cache block; 0: all of K at once
+  /// Rows a thread finishes before it moves on, mr..2^30; at most 4096 where K is cut.
+  int64_t mc = 0;
+  int64_t nc = 0;  ///< columns a thread finishes before it moves on: 16 * nr
+  /// Depth of a cache block, a multiple of 64; 0: all of K at once. 65,536 for sums that need 64
+  /// bits.
+  int64_t kc = 0;
   /// How far ahead of each weight stream up to mr rows are fetched; 0: none. With more rows any
-  /// other value lets each cache block of weights be fetched while the one before is multiplied.
+  /// other multiple of 64 up to 2^20 lets each cache block of weights be fetched while the one
+  /// before is multiplied.
   int32_t prefetch_bytes = 0;
 };
 
