@@ -53,6 +53,9 @@ class DebuggerTest : public testing::Test {
 // From the first instruction of the kernel to its return, one instruction at a time: at each, the
 // innermost frame has the kernel's name and the next two are its callers.
 TEST_F(DebuggerTest, GdbWalksThroughAKernelAtEveryInstruction) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "at the sanitizers' -O1 Kernel::call is a frame of its own";
+#endif
   if (!installed("gdb")) GTEST_SKIP() << "not run: gdb is not installed";
   const auto code = generate_busy(true);
   ASSERT_TRUE(code.ok());

@@ -80,6 +80,8 @@ bool context_works(const Context& ctx, int64_t around) {
 TEST(ContextFork, WhileOtherThreadsCreate) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer does not support threads started in a forked child";
+#elif defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "AddressSanitizer's allocator may be locked in a child forked meanwhile";
 #endif
   std::atomic<int64_t> lines{0};
   ContextOptions options;
@@ -102,6 +104,8 @@ TEST(ContextFork, WhileOtherThreadsCreate) {
 TEST(ContextFork, ThreadsOfTheChildShareTheContext) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer does not support threads started in a forked child";
+#elif defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "AddressSanitizer's allocator may be locked in a child forked meanwhile";
 #endif
   const Context ctx;
   Creators creators(ctx, 2);
