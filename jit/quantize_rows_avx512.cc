@@ -12,6 +12,7 @@ constexpr uint32_t kInfinity = 0x7f800000;
 constexpr uint32_t kSmallestAmax = 0x2edbe6ff;  // 1e-10f
 constexpr uint32_t k127 = 0x42fe0000;           // 127.0f
 constexpr uint32_t kNan = 0x7fc00000;
+constexpr int kOrAnd = 0xF8;  // vpternlogd: dst | (src2 & src3)
 
 /// for each row:
 ///   amax:   the largest |x| as an unsigned integer of its bits. Bits of magnitudes order as the
@@ -135,23 +136,21 @@ void QuantizeRowsAvx512::emit_tail_mask(const Xbyak::Reg64& columns, int width,
 
 // |x| of 32 bf16 or 16 f32 as integers.
 void QuantizeRowsAvx512::emit_amax_step(const Xbyak::Address& from, bool masked) {
-  if (bf16()) {
-    if (masked) {
-      vmovdqu16(x_ | tail_ | T_z, from);
-      vpandd(x_, x_, magnitude_);
-    } else {
-      vpandd(x_, magnitude_, from);
-    }
-    vpmaxuw(amax_, amax_, x_);
-    return;
-  }
-  if (masked) {
-    vmovdqu32(x_ | tail_ | T_z, from);
-    vpandd(x_, x_, magnitude_);
-  } else {
+  if (!masked) {
     vpandd(x_, magnitude_, from);
+  } else {
+    if (bf16()) {
+      vmovdqu16(x_ | tail_ | T_z, from);
+    } else {
+      vmovdqu32(x_ | tail_ | T_z, from);
+    }
+    vpandd(x_, x_, magnitude_);
   }
-  vpmaxud(amax_, amax_, x_);
+  if (bf16()) {
+    vpmaxuw(amax_, amax_, x_);
+  } else {
+    vpmaxud(amax_, amax_, x_);
+  }
 }
 
 // Leaves the bits of amax as f32 in tmp_.
@@ -164,21 +163,21 @@ void QuantizeRowsAvx512::emit_amax() {
   mov(count_, arg(offsetof(QuantizeRowsArgs, k)));
   shr(count_, log2);
   Xbyak::Label one, tail, reduce;
+  const auto steps = [&](const Xbyak::Reg64& count, int unroll) {
+    loop(count, [&] {
+      for (int i = 0; i < unroll; ++i) emit_amax_step(ptr[from_ + i * 64], false);
+      add(from_, 64 * unroll);
+    });
+  };
   mov(left_, count_);
   and_(left_, 3);
   shr(count_, 2);
   jz(one, T_NEAR);
-  loop(count_, [&] {
-    for (int i = 0; i < 4; ++i) emit_amax_step(ptr[from_ + i * 64], false);
-    add(from_, 256);
-  });
+  steps(count_, 4);
   L(one);
   test(left_, left_);
   jz(tail, T_NEAR);
-  loop(left_, [&] {
-    emit_amax_step(ptr[from_], false);
-    add(from_, 64);
-  });
+  steps(left_, 1);
   L(tail);
   mov(count_, arg(offsetof(QuantizeRowsArgs, k)));
   emit_tail_mask(count_, per_step, reduce);
@@ -293,7 +292,6 @@ void QuantizeRowsAvx512::emit_column_loop() {
 // The upper half of the lane is rubbish.
 Xbyak::Zmm QuantizeRowsAvx512::emit_pairs(int offset, const Xbyak::Zmm& even,
                                           const Xbyak::Zmm& odd) {
-  constexpr int kOrAnd = 0xF8;  // dst | (src2 & src3)
   vpslld(even, ptr[from_ + offset], 16);
   vpandd(odd, odd_elements_, ptr[from_ + offset]);
   vmulps(even, even, inverse_);
@@ -308,7 +306,6 @@ Xbyak::Zmm QuantizeRowsAvx512::emit_pairs(int offset, const Xbyak::Zmm& even,
 // Narrowing by masks and shifts and one permutation of words: a vpmovdb for every 16 columns takes
 // the shuffle port twice each time.
 void QuantizeRowsAvx512::emit_wide_columns() {
-  constexpr int kOrAnd = 0xF8;
   TakenVec a(vec, "even.0"), b(vec, "odd.0"), c(vec, "even.1"), d(vec, "odd.1");
   const Xbyak::Zmm low = emit_pairs(0, *a, *b);
   const Xbyak::Zmm high = emit_pairs(64, *c, *d);
