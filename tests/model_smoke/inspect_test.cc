@@ -216,8 +216,10 @@ TEST(InspectCommand, FusesGateAndUpOfOneFormat) {
 }
 
 TEST(InspectCommand, WithoutAKernelItSaysWhy) {
-  for (const auto& [environment, reason] :
+  for (const auto& [environment, told] :
        {std::pair("QUERN_MAX_ISA=none", "capped to none"), std::pair("QUERN_JIT=0", "QUERN_JIT")}) {
+    // Taking the cap away would not help where the machine itself has no AVX-512.
+    const char* const reason = test::jit_runs() ? told : "this machine has no usable AVX-512";
     const TempDir dir;
     const Outcome o =
         smoke("inspect " + test::kDocsModel + " --json " + dir.file("j"), environment);
