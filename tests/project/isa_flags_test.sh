@@ -11,11 +11,13 @@ shift 2
 # Of each file's functions (demangled), those that may hold newer instructions: an extended regular
 # expression that must match from the start of the name.
 allowed_functions() {
+  # Dot products of the AMX emulator, which tools of the build tree may link: tests/support/amx_dot_avx2.cc.
+  local emulator='(void )?quern::amx_emu::\(anonymous namespace\)::avx2_'
   case $(basename "$1") in
     # Loops that measure the machine's roofs: __attribute__((target)) in bench/roof_loops.cc.
-    quern-bench*) echo '(void )?quern::bench::\(anonymous namespace\)::(int8_dots|bf16_dots|f32_fmas|int8_tiles|bf16_tiles|read_avx512)[<(]' ;;
+    quern-bench*) echo "$emulator|"'(void )?quern::bench::\(anonymous namespace\)::(int8_dots|bf16_dots|f32_fmas|int8_tiles|bf16_tiles|read_avx512)[<(]' ;;
     # Highway's copies for each target, chosen at run time.
-    quern-smoke*) echo '.*::N_(SSSE3|SSE4|AVX2|AVX3|AVX3_DL|AVX3_ZEN4|AVX3_SPR|AVX10_2)::' ;;
+    quern-smoke*) echo "$emulator|"'.*::N_(SSSE3|SSE4|AVX2|AVX3|AVX3_DL|AVX3_ZEN4|AVX3_SPR|AVX10_2)::' ;;
     *) echo '$^' ;;
   esac
 }

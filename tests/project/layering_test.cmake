@@ -56,8 +56,9 @@ function(check_include group file header)
     elseif(header MATCHES "^xbyak/" AND group STREQUAL "jit"
            AND NOT file MATCHES "^jit/(generator\\.h|regs\\.h|emit/.*|[^/]*\\.cc)$")
       violation(${file} "includes ${header}; kernel headers show nothing of Xbyak")
-    elseif(header MATCHES "^xbyak/" AND group STREQUAL "tests" AND NOT file MATCHES "^tests/jit/")
-      violation(${file} "includes ${header}; of the tests only tests/jit may")
+    elseif(header MATCHES "^xbyak/" AND group STREQUAL "tests"
+           AND NOT file MATCHES "^tests/(jit/|support/amx_(code\\.h|[a-z_]*_test\\.cc)$)")
+      violation(${file} "includes ${header}; of the tests only tests/jit and those of the AMX emulator may")
     elseif(header MATCHES "^hwy/" AND group STREQUAL "tests" AND NOT file MATCHES "^tests/model_smoke/")
       violation(${file} "includes ${header}; of the tests only tests/model_smoke may")
     endif()
