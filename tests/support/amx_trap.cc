@@ -72,6 +72,11 @@ void send_general_protection(ucontext_t* context) {
     set_default(SIGSEGV);  // as the kernel does where a fault cannot be delivered
     sigdelset(&context->uc_sigmask, SIGSEGV);
   }
+  // Blocked until the handler returns, which puts the old mask back: only then is it delivered.
+  sigset_t segv;
+  sigemptyset(&segv);
+  sigaddset(&segv, SIGSEGV);
+  pthread_sigmask(SIG_BLOCK, &segv, nullptr);
   siginfo_t info = {};
   info.si_signo = SIGSEGV;
   info.si_code = SI_KERNEL;

@@ -12,13 +12,18 @@ class TrapTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (native_amx()) GTEST_SKIP() << "this CPU has AMX: its instructions do not trap";
+    reset_thread();
+    note_permission(false);
   }
-  void TearDown() override { reset_thread(); }  // a test that failed half way
+  void TearDown() override {
+    reset_thread();  // a test that failed half way
+    note_permission(false);
+  }
 };
 
-inline Options with(OnFault on_fault) {
+inline Options chaining() {
   Options o;
-  o.on_fault = on_fault;
+  o.on_fault = OnFault::kChain;
   return o;
 }
 
