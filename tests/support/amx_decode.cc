@@ -154,6 +154,7 @@ Decoded instruction(const Instruction& made, const Bytes& bytes) {
 
 constexpr char kBadVvvv[] = "#UD: VEX.vvvv is not 1111b";
 constexpr char kBadTile[] = "#UD: a tile register above tmm7";
+constexpr char kUnusedBits[] = "VEX.R or VEX.B where it extends no register is not emulated";
 constexpr char kBadModrm[] = "#UD: no AMX instruction has this prefix and ModRM byte";
 
 /// Opcode 49: configuration in memory, or tilerelease and tilezero.
@@ -161,13 +162,16 @@ Decoded decode_49(const Vex& vex, Bytes& bytes, const Gprs& gprs) {
   if (vex.vvvv != 0) return fault(kBadVvvv);
   Instruction made;
   if (vex.mod != 3) {
-    if (vex.reg != 0 || vex.r || vex.pp > k66) return fault(kBadModrm);
+    if (vex.reg != 0 || vex.pp > k66) return fault(kBadModrm);
+    if (vex.r) return fault(kUnusedBits);
     made.op = vex.pp == kNone ? Op::kLdtilecfg : Op::kSttilecfg;
     resolve_memory(vex, bytes, gprs, false, &made);
     return instruction(made, bytes);
   }
-  if (vex.rm != 0 || vex.b) return fault(kBadModrm);
-  if (vex.pp == kNone && vex.reg == 0 && !vex.r) {
+  if (vex.rm != 0) return fault(kBadModrm);
+  if (vex.b) return fault(kUnusedBits);
+  if (vex.pp == kNone && vex.reg == 0) {
+    if (vex.r) return fault(kUnusedBits);
     made.op = Op::kTilerelease;
   } else if (vex.pp == kF2) {
     if (vex.r) return fault(kBadTile);

@@ -85,7 +85,7 @@ struct Decoded {
 ///
 /// Knows every form of VEX that the architecture defines for these instructions. Refused by name:
 /// the AMX instructions of later extensions (complex, TF32, MOVRS), segment and address-size
-/// prefixes (generators compute 64-bit addresses).
+/// prefixes (generators compute 64-bit addresses), VEX.R and VEX.B where they extend no register.
 Decoded decode(const uint8_t* code, size_t size, const Gprs& gprs);
 
 }  // namespace quern::amx_emu
