@@ -3,6 +3,8 @@
 #include <queue>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "model_smoke/input_error.h"
 #include "model_smoke/utf8.h"
 

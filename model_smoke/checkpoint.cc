@@ -4,6 +4,8 @@
 #include <charconv>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "model_smoke/input_error.h"
 #include "model_smoke/json_file.h"
 #include "model_smoke/tensor_values.h"

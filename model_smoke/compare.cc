@@ -4,10 +4,10 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "model_smoke/compare_run.h"
 #include "model_smoke/input_error.h"
+#include "model_smoke/json_out.h"
 #include "model_smoke/options.h"
 #include "model_smoke/output_file.h"
 #include "model_smoke/prompt.h"
@@ -51,31 +51,31 @@ void print_totals(const CompareResult& result) {
   }
 }
 
-nlohmann::ordered_json number(double x) {
+JsonOut number(double x) {
   // JSON has no infinities and no NaN, and those are just what a divergence may hold.
   if (std::isfinite(x)) return x;
   return fmt::format("{}", x);
 }
 
-nlohmann::ordered_json to_json(const OpRecord& r) {
+JsonOut to_json(const OpRecord& r) {
   const Comparison& c = r.comparison;
-  nlohmann::ordered_json json = {{"token", r.first_token},
-                                 {"layer", r.layer},
-                                 {"module", r.module},
-                                 {"op", r.op},
-                                 {"output", r.output},
-                                 {"kernel", r.kernel},
-                                 {"verdict", to_string(c.verdict())},
-                                 {"elements", c.elements},
-                                 {"not_equal", c.unequal},
-                                 {"outside", c.outside}};
+  JsonOut json = JsonOut::object({{"token", r.first_token},
+                                  {"layer", r.layer},
+                                  {"module", r.module},
+                                  {"op", r.op},
+                                  {"output", r.output},
+                                  {"kernel", r.kernel},
+                                  {"verdict", to_string(c.verdict())},
+                                  {"elements", c.elements},
+                                  {"not_equal", c.unequal},
+                                  {"outside", c.outside}});
   if (c.unequal > 0) {
-    json["worst"] = {{"row", c.worst.row},
-                     {"col", c.worst.col},
-                     {"got", number(c.worst.got)},
-                     {"expected", number(c.worst.expected)},
-                     {"distance", number(c.worst.distance)},
-                     {"allowed", number(c.worst.allowed)}};
+    json.set("worst", JsonOut::object({{"row", c.worst.row},
+                                       {"col", c.worst.col},
+                                       {"got", number(c.worst.got)},
+                                       {"expected", number(c.worst.expected)},
+                                       {"distance", number(c.worst.distance)},
+                                       {"allowed", number(c.worst.allowed)}}));
   }
   return json;
 }
@@ -97,7 +97,7 @@ int run_compare(const CompareOptions& options) {
       prompt_ids(options.prompt, session.config(), tokenizer, options.decode_steps);
   fmt::print("{}: {}, {} prompt tokens, {} decode steps\n", session.dir().path(),
              session.describe(), ids.size(), options.decode_steps);
-  nlohmann::ordered_json records = nlohmann::ordered_json::array();
+  JsonOut records = JsonOut::array();
   if (!options.summary) {
     fmt::print("{:>6} {:>5}  {:<34} {:<20} verdict\n", "token", "layer", "module", "op");
   }
@@ -112,12 +112,15 @@ int run_compare(const CompareOptions& options) {
   if (result.first_divergence) fmt::print("{}", divergence_text(*result.first_divergence));
   fmt::print("verdict: {}\n", result.holds() ? "PASS" : "FAIL");
   if (file) {
-    nlohmann::ordered_json json = {
-        {"command", "compare"},     {"model", session.dir().path()},   {"run", session.describe()},
-        {"prompt_ids", ids},        {"decoded_ids", result.generated}, {"pass", result.holds()},
-        {"ops", std::move(records)}};
-    if (result.first_divergence) json["first_divergence"] = to_json(*result.first_divergence);
-    file->write(json.dump(1) + "\n");
+    JsonOut json = JsonOut::object({{"command", "compare"},
+                                    {"model", session.dir().path()},
+                                    {"run", session.describe()},
+                                    {"prompt_ids", ids},
+                                    {"decoded_ids", result.generated},
+                                    {"pass", result.holds()},
+                                    {"ops", std::move(records)}});
+    if (result.first_divergence) json.set("first_divergence", to_json(*result.first_divergence));
+    file->write(json.text());
   }
   return result.holds() ? 0 : 1;
 }

@@ -2,9 +2,9 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "model_smoke/host_info.h"
+#include "model_smoke/json_out.h"
 #include "model_smoke/options.h"
 #include "model_smoke/output_file.h"
 #include "model_smoke/session.h"
@@ -18,10 +18,10 @@ namespace {
 
 /// Lines to print and the same as JSON, in one order.
 struct Report {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  JsonOut json = JsonOut::object();
 
   void line(const std::string& key, const std::string& value) {
-    json[key] = value;
+    json.set(key, value);
     fmt::print("{:<22} {}\n", key, value);
   }
 };
@@ -33,11 +33,13 @@ std::string mib(const std::optional<uint64_t>& bytes) {
 void report_isa(const Context& ctx, Report& report) {
   const IsaReport& isa = ctx.isa_report();
   report.line("cpu", isa.cpu);
+  JsonOut stages = JsonOut::array();
   for (const IsaStage& stage : isa.stages) {
     fmt::print("  {} {:<20} {}\n", stage.passed ? "yes" : "NO ", stage.name, stage.detail);
-    report.json["stages"].push_back(
-        {{"name", stage.name}, {"passed", stage.passed}, {"detail", stage.detail}});
+    stages.push_back(JsonOut::object(
+        {{"name", stage.name}, {"passed", stage.passed}, {"detail", stage.detail}}));
   }
+  report.json.set("stages", stages);
   report.line("machine level", to_string(isa.level));
   report.line("level in use", to_string(ctx.isa()));
   report.line(
@@ -100,7 +102,7 @@ int run_doctor(const DoctorOptions& options) {
   const bool healthy = report_kernels(context, report);
   report.line("verdict", healthy ? "kernels can run here"
                                  : "kernels cannot run here; --backend reference can");
-  if (json) json->write(report.json.dump(1) + "\n");
+  if (json) json->write(report.json.text());
   return healthy ? 0 : 1;
 }
 

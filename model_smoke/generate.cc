@@ -8,6 +8,7 @@
 
 #include "model_smoke/generation_config.h"
 #include "model_smoke/json_file.h"
+#include "model_smoke/json_out.h"
 #include "model_smoke/options.h"
 #include "model_smoke/output_file.h"
 #include "model_smoke/prompt.h"
@@ -121,18 +122,18 @@ void print_summary(const Session& session, const Generation& g) {
   fmt::print(stderr, "\nkernels used by the projections:\n{}", session.kernels_used());
 }
 
-nlohmann::ordered_json to_json(const Session& session, const Generation& g) {
-  return {{"command", "generate"},
-          {"model", session.dir().path()},
-          {"run", session.describe()},
-          {"prompt_ids", g.prompt},
-          {"ids", g.ids},
-          {"text", g.text},
-          {"stopped_by", g.stopped_by},
-          {"load_seconds", session.load_seconds()},
-          {"pack_seconds", session.pack_seconds()},
-          {"ttft_seconds", g.first_token_seconds},
-          {"decode_seconds", g.decode_seconds}};
+JsonOut to_json(const Session& session, const Generation& g) {
+  return JsonOut::object({{"command", "generate"},
+                          {"model", session.dir().path()},
+                          {"run", session.describe()},
+                          {"prompt_ids", g.prompt},
+                          {"ids", g.ids},
+                          {"text", g.text},
+                          {"stopped_by", g.stopped_by},
+                          {"load_seconds", session.load_seconds()},
+                          {"pack_seconds", session.pack_seconds()},
+                          {"ttft_seconds", g.first_token_seconds},
+                          {"decode_seconds", g.decode_seconds}});
 }
 
 }  // namespace
@@ -151,7 +152,7 @@ int run_generate(const GenerateOptions& options) {
   const Generation g = generate(session.model(), options, std::move(prompt), stops, tokenizer);
   std::signal(SIGINT, previous);
   print_summary(session, g);
-  if (json) json->write(to_json(session, g).dump(1) + "\n");
+  if (json) json->write(to_json(session, g).text());
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "model_smoke/checkpoint.h"
 #include "model_smoke/file_map.h"

@@ -3,8 +3,8 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "model_smoke/json_out.h"
 #include "model_smoke/layers/simd_target.h"
 #include "model_smoke/options.h"
 #include "model_smoke/output_file.h"
@@ -14,8 +14,6 @@
 namespace quern::smoke {
 namespace {
 
-using JsonOut = nlohmann::ordered_json;
-
 constexpr char kLayersStayApart[] = "no: norms, RoPE, convolution and delta rule are layers here";
 
 std::string range_text(const PlanText::Rows& r) {
@@ -24,28 +22,30 @@ std::string range_text(const PlanText::Rows& r) {
 
 JsonOut to_json(const LinearOp& op, const PlanText& plan) {
   const LinearInfo& info = op.info();
-  JsonOut json = {{"module", op.name()},
-                  {"format", info.stored},
-                  {"shape", {info.gated ? 2 * info.n : info.n, info.k}},
-                  {"file_bytes", info.file_bytes},
-                  {"packed_bytes", op.weight_bytes()},
-                  {"layout", op.layout()},
-                  {"op", op.describe()},
-                  {"residual", info.residual},
-                  {"fused", info.joined},
-                  {"family", plan.family()},
-                  {"kernels", plan.kernels}};
-  json["no_kernel"] = info.refused.empty() ? JsonOut() : JsonOut(info.refused);
-  json["blocking"] = JsonOut::array();
+  JsonOut blocking = JsonOut::array(), refused = JsonOut::array();
   for (const PlanText::Rows& r : plan.rows) {
-    json["blocking"].push_back(
-        {{"m", range_text(r)}, {"blocking", r.blocking}, {"kernels", plan.kernels_for(r.from)}});
+    blocking.push_back(JsonOut::object(
+        {{"m", range_text(r)}, {"blocking", r.blocking}, {"kernels", plan.kernels_for(r.from)}}));
   }
-  json["refused"] = JsonOut::array();
   for (const PlanText::Candidate& c : plan.candidates) {
-    if (!c.refused.empty()) json["refused"].push_back({{"family", c.family}, {"why", c.refused}});
+    if (!c.refused.empty()) {
+      refused.push_back(JsonOut::object({{"family", c.family}, {"why", c.refused}}));
+    }
   }
-  return json;
+  return JsonOut::object({{"module", op.name()},
+                          {"format", info.stored},
+                          {"shape", std::vector<int64_t>{info.gated ? 2 * info.n : info.n, info.k}},
+                          {"file_bytes", info.file_bytes},
+                          {"packed_bytes", op.weight_bytes()},
+                          {"layout", op.layout()},
+                          {"op", op.describe()},
+                          {"residual", info.residual},
+                          {"fused", info.joined},
+                          {"family", plan.family()},
+                          {"kernels", plan.kernels},
+                          {"no_kernel", info.refused.empty() ? JsonOut() : JsonOut(info.refused)},
+                          {"blocking", std::move(blocking)},
+                          {"refused", std::move(refused)}});
 }
 
 void print_op(const LinearOp& op, const PlanText& plan) {
@@ -85,13 +85,13 @@ JsonOut report_parameters(const Qwen3_5& model) {
   for (const Parameter& p : model.parameters()) {
     fmt::print("  {:<56} {:<5} {:<16} {:>10} bytes  {}\n", p.name, p.stored, shape_text(p.shape),
                p.file_bytes, p.op);
-    list.push_back({{"module", p.name},
-                    {"format", p.stored},
-                    {"shape", p.shape},
-                    {"file_bytes", p.file_bytes},
-                    {"op", p.op},
-                    {"kernel", kernel},
-                    {"fused", kLayersStayApart}});
+    list.push_back(JsonOut::object({{"module", p.name},
+                                    {"format", p.stored},
+                                    {"shape", p.shape},
+                                    {"file_bytes", p.file_bytes},
+                                    {"op", p.op},
+                                    {"kernel", kernel},
+                                    {"fused", kLayersStayApart}}));
   }
   return list;
 }
@@ -110,7 +110,7 @@ JsonOut print_amounts(const char* title, const std::map<std::string, Amount>& am
   JsonOut json = JsonOut::object();
   for (const auto& [name, amount] : amounts) {
     fmt::print("  {:<8} {:>14} bytes in {:>5}  {}\n", title, amount.bytes, amount.count, name);
-    json[name] = {{"count", amount.count}, {"bytes", amount.bytes}};
+    json.set(name, JsonOut::object({{"count", amount.count}, {"bytes", amount.bytes}}));
   }
   return json;
 }
@@ -136,10 +136,10 @@ JsonOut report_totals(const Session& session, const Qwen3_5& model) {
   }
   for (const Checkpoint::Ignored& t : session.ignored()) skipped[t.reason].add(t.bytes);
   fmt::print("\ntotals\n");
-  JsonOut json = {{"file_bytes", file}, {"packed_bytes", packed}};
-  json["formats"] = print_amounts("format", formats);
-  json["packed"] = print_amounts("packed", kernels);
-  json["skipped"] = print_amounts("skipped", skipped);
+  JsonOut json = JsonOut::object({{"file_bytes", file}, {"packed_bytes", packed}});
+  json.set("formats", print_amounts("format", formats));
+  json.set("packed", print_amounts("packed", kernels));
+  json.set("skipped", print_amounts("skipped", skipped));
   fmt::print("  {:<8} {:>14} bytes used of the files, {} bytes packed\n", "all", file, packed);
   return json;
 }
@@ -153,14 +153,14 @@ int run_inspect(const InspectOptions& options) {
   const Qwen3_5& model = session.model();
   fmt::print("{}: {}, {}\n\n", session.dir().path(), session.config().architecture,
              session.describe());
-  JsonOut json = {{"command", "inspect"},
-                  {"model", session.dir().path()},
-                  {"architecture", session.config().architecture},
-                  {"run", session.describe()}};
-  json["linear"] = report_ops(model);
-  json["parameters"] = report_parameters(model);
-  json["totals"] = report_totals(session, model);
-  if (file) file->write(json.dump(1) + "\n");
+  JsonOut json = JsonOut::object({{"command", "inspect"},
+                                  {"model", session.dir().path()},
+                                  {"architecture", session.config().architecture},
+                                  {"run", session.describe()}});
+  json.set("linear", report_ops(model));
+  json.set("parameters", report_parameters(model));
+  json.set("totals", report_totals(session, model));
+  if (file) file->write(json.text());
   return 0;
 }
 

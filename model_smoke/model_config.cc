@@ -3,6 +3,8 @@
 #include <cstring>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include "model_smoke/input_error.h"
 
 namespace quern::smoke {

@@ -7,6 +7,8 @@
 #include <memory>
 #include <new>
 
+#include <nlohmann/json.hpp>
+
 #include "model_smoke/input_error.h"
 
 namespace quern::smoke {

@@ -1,9 +1,13 @@
 #include "model_smoke/options.h"
 
+#include <string>
 #include <utility>
+
+#include <CLI/CLI.hpp>
 
 #include "model_smoke/input_error.h"
 #include "model_smoke/option_values.h"
+#include "quern/version.h"
 
 namespace quern::smoke {
 namespace {
@@ -121,7 +125,13 @@ void add_doctor(CLI::App& app, DoctorOptions& o) {
   add_file(*command, "--json", o.json, "Write the report to this file too");
 }
 
-}  // namespace
+struct Options {
+  GenerateOptions generate;
+  VerifyOptions verify;
+  CompareOptions compare;
+  InspectOptions inspect;
+  DoctorOptions doctor;
+};
 
 void add_commands(CLI::App& app, Options& options) {
   add_generate(app, options.generate);
@@ -129,6 +139,44 @@ void add_commands(CLI::App& app, Options& options) {
   add_compare(app, options.compare);
   add_inspect(app, options.inspect);
   add_doctor(app, options.doctor);
+}
+
+/// The command comes first. CLI11 takes an unknown one for a stray argument and then complains that
+/// a command is missing, whatever was typed.
+void require_command(const CLI::App& app, int argc, char** argv) {
+  const std::string first = argc > 1 ? argv[1] : "";
+  for (const char* word : {"-h", "--help", "--version"}) {
+    if (first == word) return;
+  }
+  std::string names;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (first == command->get_name()) return;
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  throw InputError("command", "", "one of " + names, argc > 1 ? "\"" + first + "\"" : "no argument",
+                   "see quern-smoke --help");
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  CLI::App app{"Runs a checkpoint and shows whether the kernels are right", "quern-smoke"};
+  app.set_version_flag("--version", QUERN_VERSION);
+  app.require_subcommand(1);
+  Options options;
+  add_commands(app, options);
+  require_command(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    // CLI11 has a code for every mistake; this program has one for all, 0 for --help.
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  if (app.got_subcommand("generate")) return run_generate(options.generate);
+  if (app.got_subcommand("verify")) return run_verify(options.verify);
+  if (app.got_subcommand("compare")) return run_compare(options.compare);
+  if (app.got_subcommand("inspect")) return run_inspect(options.inspect);
+  return run_doctor(options.doctor);
 }
 
 void PromptOptions::require_one(const std::string& command) const {

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "model_smoke/linear.h"
 #include "quern/isa.h"
 
@@ -72,23 +70,16 @@ struct DoctorOptions {
   std::string json;
 };
 
-struct Options {
-  GenerateOptions generate;
-  VerifyOptions verify;
-  CompareOptions compare;
-  InspectOptions inspect;
-  DoctorOptions doctor;
-};
-
-/// Adds every command with its switches. Numbers are read by option_values.h: what CLI11 makes of
-/// "nan", "-1" or a number that does not fit is not an error everywhere.
-void add_commands(CLI::App& app, Options& options);
-
 // The commands. Each returns the exit code, 0 or 1, and throws InputError (exit 2).
 int run_generate(const GenerateOptions& options);
 int run_verify(const VerifyOptions& options);
 int run_compare(const CompareOptions& options);
 int run_inspect(const InspectOptions& options);
 int run_doctor(const DoctorOptions& options);
+
+/// Reads the command line and runs what it asks for; the exit code. Throws what the commands throw.
+/// The only place that knows CLI11. Numbers are read by option_values.h: what CLI11 makes of "nan",
+/// "-1" or a number that does not fit is not an error everywhere.
+int run_command_line(int argc, char** argv);
 
 }  // namespace quern::smoke

@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "model_smoke/input_error.h"
 
 namespace quern::smoke {

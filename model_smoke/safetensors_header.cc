@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "model_smoke/input_error.h"
 #include "model_smoke/json_file.h"
 

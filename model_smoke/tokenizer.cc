@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "model_smoke/added_tokens.h"
 #include "model_smoke/bpe.h"
 #include "model_smoke/input_error.h"

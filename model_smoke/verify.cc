@@ -3,9 +3,9 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "model_smoke/input_error.h"
+#include "model_smoke/json_out.h"
 #include "model_smoke/options.h"
 #include "model_smoke/output_file.h"
 #include "model_smoke/safetensors_writer.h"
@@ -60,28 +60,32 @@ bool report(const VerifyResult& result, const Tolerance& tolerance) {
   return holds;
 }
 
-nlohmann::ordered_json to_json(const LogitStats& s) {
-  return {{"tokens", s.rows()},
-          {"max_abs", s.max_abs()},
-          {"rel_rms", s.relative_rms()},
-          {"kl", s.kl()},
-          {"argmax_agree", s.argmax_agreement()}};
+JsonOut to_json(const LogitStats& s) {
+  return JsonOut::object({{"tokens", s.rows()},
+                          {"max_abs", s.max_abs()},
+                          {"rel_rms", s.relative_rms()},
+                          {"kl", s.kl()},
+                          {"argmax_agree", s.argmax_agreement()}});
 }
 
-nlohmann::ordered_json to_json(const Session& session, const Goldens& goldens,
-                               const Tolerance& tolerance, const VerifyResult& result, bool holds) {
-  nlohmann::ordered_json json = {
-      {"command", "verify"},           {"model", session.dir().path()},
-      {"goldens", goldens.source()},   {"run", session.describe()},
-      {"tolerance", tolerance.row},    {"pass", holds},
-      {"all", to_json(result.golden)}, {"stepwise", to_json(result.stepwise)}};
+JsonOut to_json(const Session& session, const Goldens& goldens, const Tolerance& tolerance,
+                const VerifyResult& result, bool holds) {
+  JsonOut prompts = JsonOut::array();
   for (const PromptResult& prompt : result.prompts) {
-    json["prompts"].push_back({{"logits", to_json(prompt.golden)},
-                               {"stepwise", to_json(prompt.stepwise)},
-                               {"greedy", prompt.greedy},
-                               {"greedy_equal", prompt.greedy_equal}});
+    prompts.push_back(JsonOut::object({{"logits", to_json(prompt.golden)},
+                                       {"stepwise", to_json(prompt.stepwise)},
+                                       {"greedy", prompt.greedy},
+                                       {"greedy_equal", prompt.greedy_equal}}));
   }
-  return json;
+  return JsonOut::object({{"command", "verify"},
+                          {"model", session.dir().path()},
+                          {"goldens", goldens.source()},
+                          {"run", session.describe()},
+                          {"tolerance", tolerance.row},
+                          {"pass", holds},
+                          {"all", to_json(result.golden)},
+                          {"stepwise", to_json(result.stepwise)},
+                          {"prompts", std::move(prompts)}});
 }
 
 void dump_logits(const OutputFile& file, const VerifyResult& result) {
@@ -112,7 +116,7 @@ int run_verify(const VerifyOptions& options) {
   const VerifyResult result = run_goldens(session.model(), goldens, tolerance);
   const bool holds = report(result, tolerance);
   if (dump) dump_logits(*dump, result);
-  if (json) json->write(to_json(session, goldens, tolerance, result, holds).dump(1) + "\n");
+  if (json) json->write(to_json(session, goldens, tolerance, result, holds).text());
   return holds ? 0 : 1;
 }
 
