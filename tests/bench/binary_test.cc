@@ -10,13 +10,14 @@
 
 #include "bench/context_set.h"
 #include "quern/problem.h"
+#include "tests/bench/programs.h"
 #include "tests/bench/run_program.h"
 
 namespace quern::bench {
 namespace {
 
 Outcome run(const std::string& arguments, const std::string& environment = "") {
-  return run_program(QUERN_BENCH_BINARY, arguments, environment);
+  return run_program(bench_program(), arguments, environment);
 }
 
 bool kernels_can_run() {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "tests/bench/example_report.h"
+#include "tests/bench/programs.h"
 #include "tests/bench/run_program.h"
 
 namespace quern::bench {
@@ -28,7 +29,7 @@ class ReportBinary : public testing::Test {
   static void write(const std::string& path, const std::string& text) {
     std::ofstream(path, std::ios::binary) << text;
   }
-  Outcome run(const std::string& arguments) { return run_program(QUERN_REPORT_BINARY, arguments); }
+  Outcome run(const std::string& arguments) { return run_program(report_program(), arguments); }
   std::string svg() const { return base_ + ".svg"; }
 
   std::string base_, a_, b_;

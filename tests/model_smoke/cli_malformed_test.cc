@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "tests/model_smoke/malformed_case.h"
+#include "tests/model_smoke/smoke_binary.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kSanitized = true;
@@ -22,19 +23,17 @@ namespace {
 constexpr rlim_t kCpuSeconds = kSanitized ? 60 : 10;
 constexpr int64_t kMemoryBesideFiles = 64 << 20;
 
-struct Outcome {
+struct MeasuredOutcome {
   int code = -1;  // exit code, or 1000 + signal
   std::string out, err;
   int64_t peak_bytes = 0;
 };
 
-#ifdef QUERN_SMOKE_BINARY
-
-Outcome run_smoke(const std::vector<std::string>& arguments) {
+MeasuredOutcome run_smoke(const std::vector<std::string>& arguments) {
   const TempDir scratch;
   const std::string out = scratch.file("out");
   const std::string err = scratch.file("err");
-  std::vector<std::string> words = {QUERN_SMOKE_BINARY};
+  std::vector<std::string> words = {kSmokeBinary};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& w : words) argv.push_back(w.data());
@@ -51,7 +50,7 @@ Outcome run_smoke(const std::vector<std::string>& arguments) {
     execv(argv[0], argv.data());
     _exit(127);
   }
-  Outcome o;
+  MeasuredOutcome o;
   int status = 0;
   rusage use{};
   if (child < 0 || wait4(child, &status, 0, &use) != child) return o;
@@ -62,7 +61,7 @@ Outcome run_smoke(const std::vector<std::string>& arguments) {
   return o;
 }
 
-Outcome generate(const std::string& dir) {
+MeasuredOutcome generate(const std::string& dir) {
   return run_smoke(
       {"generate", "-m", dir, "-p", hostile_text(), "-n", "1", "--backend", "reference"});
 }
@@ -81,7 +80,7 @@ TEST(CliMalformed, GoodModelsRun) {
   for (const bool int8 : {false, true}) {
     const TempDir dir;
     (int8 ? tiny_int8_model() : tiny_model()).write(dir);
-    const Outcome o = generate(dir.path());
+    const MeasuredOutcome o = generate(dir.path());
     EXPECT_EQ(o.code, 0) << o.err;
   }
 }
@@ -95,7 +94,7 @@ TEST(CliMalformed, EveryCaseExitsWith2AndNamesTheFault) {
     c.bend(&model);
     const TempDir dir;
     model.write(dir);
-    const Outcome o = generate(dir.path());
+    const MeasuredOutcome o = generate(dir.path());
     EXPECT_EQ(o.code, 2) << o.err;
     for (const std::string& part : c.says) {
       EXPECT_NE(o.err.find(part), std::string::npos) << "no \"" << part << "\" in: " << o.err;
@@ -108,18 +107,10 @@ TEST(CliMalformed, EveryCaseExitsWith2AndNamesTheFault) {
 }
 
 TEST(CliMalformed, NoDirectory) {
-  const Outcome o = generate("/nonexistent/model");
+  const MeasuredOutcome o = generate("/nonexistent/model");
   EXPECT_EQ(o.code, 2);
   EXPECT_NE(o.err.find("/nonexistent/model"), std::string::npos) << o.err;
 }
-
-#else
-
-TEST(CliMalformed, EveryCaseExitsWith2AndNamesTheFault) {
-  GTEST_SKIP() << "quern-smoke is not built in this configuration";
-}
-
-#endif
 
 }  // namespace
 }  // namespace quern::smoke::test

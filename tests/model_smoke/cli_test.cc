@@ -7,18 +7,17 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/model_smoke/smoke_binary.h"
+#include "tests/support/source_dir.h"
 
 namespace quern::smoke {
 namespace {
-
-#ifdef QUERN_SMOKE_BINARY
 
 using test::jit_runs;
 using test::Outcome;
 using test::smoke;
 using test::TempDir;
 
-const std::string kModel = test::kDocsModel;
+const std::string kModel = test::docs_model();
 
 TEST(Cli, UsageErrorsExitWithTwo) {
   for (const std::string& arguments :
@@ -119,7 +118,7 @@ TEST(Cli, VerifyDumpsTheSameBytesForOneAndTwoThreads) {
 
 /// Goldens of another model: the check fails, and a failed check is 1, not 2.
 TEST(Cli, FailedCheckExitsWithOne) {
-  const std::string other = std::string(QUERN_SOURCE_DIR) +
+  const std::string other = quern::test::source_dir() +
                             "/model_smoke/checkpoints/qwen35_docs.w8a8_int8/goldens.safetensors";
   const Outcome o = smoke("verify " + kModel + " --backend reference --goldens " + other);
   EXPECT_EQ(o.code, 1) << o.err;
@@ -150,14 +149,6 @@ TEST(Cli, AVariableNobodyUnderstandsIsBadInput) {
     }
   }
 }
-
-#else
-
-TEST(Cli, Binary) {
-  GTEST_SKIP() << "quern-smoke is not built here";
-}
-
-#endif
 
 }  // namespace
 }  // namespace quern::smoke

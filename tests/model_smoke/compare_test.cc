@@ -14,6 +14,7 @@
 #include "tests/model_smoke/breaking_ops.h"
 #include "tests/model_smoke/smoke_binary.h"
 #include "tests/model_smoke/test_model.h"
+#include "tests/support/source_dir.h"
 
 namespace quern::smoke {
 namespace {
@@ -100,14 +101,14 @@ TEST_F(Compare, PromptsOfSeveralBlocksHold) {
 }
 
 TEST_F(Compare, TrainedCheckpointsHold) {
-  const std::string root = std::string(QUERN_SOURCE_DIR) + "/model_smoke/checkpoints/qwen35_docs";
+  const std::string root = quern::test::source_dir() + "/model_smoke/checkpoints/qwen35_docs";
   expect_holds(root, "", 33);
   expect_holds(root + ".w8a8_int8", "", 33);
   expect_holds(root + ".w8a8_int8", "bf16", 3);
 }
 
 TEST_F(Compare, SharedCheckpointsHold) {
-  const std::string root = std::string(QUERN_SOURCE_DIR) + "/../shared/goldens/public/";
+  const std::string root = quern::test::source_dir() + "/../shared/goldens/public/";
   if (!std::filesystem::exists(root)) GTEST_SKIP() << root << " is no part of the tree";
   for (const char* name : {"qwen35_dense_odd", "qwen35_vl", "qwen35_dense.ct_int8"}) {
     expect_holds(root + name, "", 17);
@@ -242,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(
 /// The same over more than a chunk and on trained weights: the bounds do not grow until nothing is
 /// outside of them.
 TEST_F(Compare, LongPromptsHideNoBit) {
-  const std::string path = std::string(QUERN_SOURCE_DIR) + "/model_smoke/checkpoints/qwen35_docs";
+  const std::string path = quern::test::source_dir() + "/model_smoke/checkpoints/qwen35_docs";
   Loaded loaded(path);
   for (const BreakingOps::Fault& fault :
        {BreakingOps::Fault{"delta_rule", 1, "linear_attn"},

@@ -13,13 +13,14 @@
 #include "model_smoke/goldens.h"
 #include "model_smoke/session.h"
 #include "model_smoke/verify_run.h"
+#include "tests/support/source_dir.h"
 
 namespace quern::smoke {
 namespace {
 
 /// A model by name: the ones in the tree are always there, the others when ../shared is.
 std::string model_path(const std::string& name) {
-  const std::string root = QUERN_SOURCE_DIR;
+  const std::string root = quern::test::source_dir();
   const std::string in_tree = root + "/model_smoke/checkpoints/" + name;
   if (std::filesystem::exists(in_tree)) return in_tree;
   return root + "/../shared/goldens/public/" + name;

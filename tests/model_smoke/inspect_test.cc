@@ -85,8 +85,6 @@ TEST(ElementCheck, TheWorstElementIsTheOneThatExceedsTheMost) {
   EXPECT_EQ(r.worst.expected, 1.0);
 }
 
-#ifdef QUERN_SMOKE_BINARY
-
 using test::Outcome;
 using test::smoke;
 
@@ -105,7 +103,7 @@ uint64_t tensor_bytes(const std::string& safetensors) {
 TEST(CompareCommand, PassesAndWritesJson) {
   if (!test::jit_runs()) GTEST_SKIP() << "no kernel runs on this CPU: it has no AVX-512";
   const TempDir dir;
-  for (const std::string& model : {test::kDocsModel, test::kDocsModel + ".w8a8_int8"}) {
+  for (const std::string& model : {test::docs_model(), test::docs_model() + ".w8a8_int8"}) {
     const Outcome o =
         smoke("compare " + model + " -p 'The following' -n 2 --json " + dir.file("j"));
     EXPECT_EQ(o.code, 0) << o.out << o.err;
@@ -128,8 +126,8 @@ TEST(CompareCommand, PassesAndWritesJson) {
 
 TEST(CompareCommand, SummaryLeavesOutTheLines) {
   if (!test::jit_runs()) GTEST_SKIP() << "no kernel runs on this CPU: it has no AVX-512";
-  const Outcome lines = smoke("compare " + test::kDocsModel + " --ids 1,2,3 -n 0");
-  const Outcome summary = smoke("compare " + test::kDocsModel + " --ids 1,2,3 -n 0 --summary");
+  const Outcome lines = smoke("compare " + test::docs_model() + " --ids 1,2,3 -n 0");
+  const Outcome summary = smoke("compare " + test::docs_model() + " --ids 1,2,3 -n 0 --summary");
   EXPECT_EQ(lines.code, 0) << lines.err;
   EXPECT_EQ(summary.code, 0) << summary.err;
   EXPECT_NE(lines.out.find("post_attention_layernorm"), std::string::npos);
@@ -139,18 +137,18 @@ TEST(CompareCommand, SummaryLeavesOutTheLines) {
 
 TEST(CompareCommand, UsageErrorsExitWithTwo) {
   for (const std::string& arguments :
-       {"compare " + test::kDocsModel, "compare " + test::kDocsModel + " -p x --ids 1",
-        "compare " + test::kDocsModel + " -p x --backend reference",
-        "compare " + test::kDocsModel + " -p x --act f32",
-        "compare " + test::kDocsModel + " -p x -n -1",
-        "compare " + test::kDocsModel + " --ids 1 -n 5000",
-        "compare " + test::kDocsModel + " --ids 1 --json /nonexistent/x"}) {
+       {"compare " + test::docs_model(), "compare " + test::docs_model() + " -p x --ids 1",
+        "compare " + test::docs_model() + " -p x --backend reference",
+        "compare " + test::docs_model() + " -p x --act f32",
+        "compare " + test::docs_model() + " -p x -n -1",
+        "compare " + test::docs_model() + " --ids 1 -n 5000",
+        "compare " + test::docs_model() + " --ids 1 --json /nonexistent/x"}) {
     const Outcome o = smoke(arguments);
     EXPECT_EQ(o.code, 2) << arguments;
     EXPECT_TRUE(o.out.empty()) << arguments << ": " << o.out;
     EXPECT_FALSE(o.err.empty());
   }
-  EXPECT_EQ(smoke("compare " + test::kDocsModel + " --ids 1", "QUERN_MAX_ISA=none").code, 2);
+  EXPECT_EQ(smoke("compare " + test::docs_model() + " --ids 1", "QUERN_MAX_ISA=none").code, 2);
 }
 
 /// Every byte of the files is in one module or skipped for a reason, with AVX-512 and without.
@@ -222,7 +220,7 @@ TEST(InspectCommand, WithoutAKernelItSaysWhy) {
     const char* const reason = test::jit_runs() ? told : "this machine has no usable AVX-512";
     const TempDir dir;
     const Outcome o =
-        smoke("inspect " + test::kDocsModel + " --json " + dir.file("j"), environment);
+        smoke("inspect " + test::docs_model() + " --json " + dir.file("j"), environment);
     EXPECT_EQ(o.code, 0) << o.err;
     const auto json = json_of(dir.file("j"));
     for (const auto& m : json.at("linear")) {
@@ -245,8 +243,6 @@ TEST(InspectCommand, TiedHeadsAreCountedOnce) {
   EXPECT_EQ(json_of(dir.file("j")).at("totals").at("file_bytes").get<uint64_t>(),
             tensor_bytes(dir.file("model.safetensors")));
 }
-
-#endif
 
 }  // namespace
 }  // namespace quern::smoke

@@ -7,6 +7,7 @@
 #include "model_smoke/generation_config.h"
 #include "model_smoke/input_error.h"
 #include "tests/model_smoke/test_model.h"
+#include "tests/support/source_dir.h"
 
 namespace quern::smoke {
 namespace {
@@ -20,7 +21,7 @@ ModelConfig parse(const Json& config) {
 }
 
 TEST(ModelConfig, ReadsTheSmallCheckpoint) {
-  const ModelDir dir(QUERN_SOURCE_DIR "/model_smoke/checkpoints/qwen35_docs");
+  const ModelDir dir(quern::test::source_dir() + "/model_smoke/checkpoints/qwen35_docs");
   const ModelConfig c = load_model_config(dir);
   EXPECT_EQ(c.architecture, "Qwen3_5ForCausalLM");
   EXPECT_EQ(c.vocab_size, 1024);
@@ -141,7 +142,7 @@ TEST(GenerationConfig, ListsFallbacksAndAbsence) {
 
 // Every published form in the shared goldens, where the machine has them.
 TEST(ModelConfig, SharedGoldens) {
-  const std::string root = QUERN_SOURCE_DIR "/../shared/goldens/public/";
+  const std::string root = quern::test::source_dir() + "/../shared/goldens/public/";
   if (!std::filesystem::exists(root)) GTEST_SKIP() << root << " is not on this machine";
   for (const char* name : {"qwen35_dense", "qwen35_dense_odd", "qwen35_vl", "qwen35_dense.ct_int8",
                            "qwen35_dense.w8a8_int8"}) {

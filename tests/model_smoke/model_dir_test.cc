@@ -17,6 +17,7 @@
 
 #include "model_smoke/input_error.h"
 #include "tests/model_smoke/temp_dir.h"
+#include "tests/support/source_dir.h"
 
 namespace quern::smoke {
 namespace {
@@ -111,7 +112,8 @@ TEST(ModelDir, SwapRaceNeverLeavesTheDirectory) {
 // Bug log F15: one function resolves names. Nothing else in model_smoke builds a path from parts.
 TEST(ModelDir, NoOtherCodeJoinsPaths) {
   const char* const joins[] = {"+ \"/\"", "\"/\" +", "std::filesystem", "openat("};
-  for (const auto& entry : fs::recursive_directory_iterator(QUERN_SOURCE_DIR "/model_smoke")) {
+  for (const auto& entry :
+       fs::recursive_directory_iterator(quern::test::source_dir() + "/model_smoke")) {
     const std::string name = entry.path().filename().string();
     const std::string ext = entry.path().extension().string();
     if ((ext != ".cc" && ext != ".h") || name == "model_dir.cc") continue;

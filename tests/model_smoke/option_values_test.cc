@@ -76,14 +76,12 @@ TEST(OptionValues, IdsAreDigitsJoinedByCommas) {
   }
 }
 
-#ifdef QUERN_SMOKE_BINARY
-
 /// Every numeric switch of every command, through the program.
 TEST(OptionValues, EveryNumericSwitchRefusesWhatIsNoValue) {
-  const std::string generate = "generate " + test::kDocsModel + " -p x";
+  const std::string generate = "generate " + test::docs_model() + " -p x";
   // The vocabulary is known once the model is loaded, on any machine.
-  const std::string ids = "generate " + test::kDocsModel + " --backend reference";
-  const std::string verify = "verify " + test::kDocsModel;
+  const std::string ids = "generate " + test::docs_model() + " --backend reference";
+  const std::string verify = "verify " + test::docs_model();
   const struct {
     std::string command, option;
     std::vector<const char*> values;
@@ -114,8 +112,6 @@ TEST(OptionValues, UnknownCommandsAreNamed) {
   }
   EXPECT_NE(test::smoke("").err.find("got no argument"), std::string::npos);
 }
-
-#endif
 
 }  // namespace
 }  // namespace quern::smoke

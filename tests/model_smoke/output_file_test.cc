@@ -66,14 +66,12 @@ TEST(OutputFile, ADeviceStaysADevice) {
   EXPECT_THROW(OutputFile("--json", "/dev/full").write("x"), InputError);
 }
 
-#ifdef QUERN_SMOKE_BINARY
-
 TEST(OutputFile, CommandsCheckTheirFilesFirst) {
   for (const std::string& arguments :
-       {"generate " + test::kDocsModel + " -p x -n 2 --backend reference --json /nonexistent/x",
-        "verify " + test::kDocsModel + " --backend reference --json /nonexistent/x",
-        "verify " + test::kDocsModel + " --backend reference --dump-logits /nonexistent/x",
-        "verify " + test::kDocsModel + " --json /tmp/x --dump-logits /tmp/x",
+       {"generate " + test::docs_model() + " -p x -n 2 --backend reference --json /nonexistent/x",
+        "verify " + test::docs_model() + " --backend reference --json /nonexistent/x",
+        "verify " + test::docs_model() + " --backend reference --dump-logits /nonexistent/x",
+        "verify " + test::docs_model() + " --json /tmp/x --dump-logits /tmp/x",
         std::string("doctor --json /nonexistent/x")}) {
     const test::Outcome o = test::smoke(arguments);
     EXPECT_EQ(o.code, 2) << arguments;
@@ -84,13 +82,11 @@ TEST(OutputFile, CommandsCheckTheirFilesFirst) {
 
 /// Renaming over what standard output is redirected to would lose what was printed.
 TEST(OutputFile, JsonMayGoToStandardOutput) {
-  const test::Outcome o = test::smoke("generate " + test::kDocsModel +
+  const test::Outcome o = test::smoke("generate " + test::docs_model() +
                                       " --ids 1 -n 1 --backend reference --json " + "/dev/stdout");
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.out.find("\"command\": \"generate\""), std::string::npos) << o.out;
 }
-
-#endif
 
 }  // namespace
 }  // namespace quern::smoke

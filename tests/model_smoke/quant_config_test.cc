@@ -6,6 +6,7 @@
 
 #include "model_smoke/input_error.h"
 #include "tests/model_smoke/test_model.h"
+#include "tests/support/source_dir.h"
 
 namespace quern::smoke {
 namespace {
@@ -143,7 +144,7 @@ TEST(QuantConfig, LongListsAreLookedUp) {
 }
 
 TEST(QuantConfig, SharedGoldens) {
-  const std::string root = QUERN_SOURCE_DIR "/../shared/goldens/public/";
+  const std::string root = quern::test::source_dir() + "/../shared/goldens/public/";
   if (!std::filesystem::exists(root)) GTEST_SKIP() << root << " is not on this machine";
   for (const char* name : {"qwen35_dense.ct_int8", "qwen35_dense.w8a8_int8"}) {
     const ModelDir dir(root + name);

@@ -8,6 +8,7 @@
 
 #include "model_smoke/tokenizer.h"
 #include "tests/model_smoke/test_model.h"
+#include "tests/support/source_dir.h"
 
 namespace quern::smoke {
 namespace {
@@ -37,15 +38,16 @@ void check_goldens(const Tokenizer& tokenizer, const Json& goldens) {
 }
 
 TEST(TokenizerGolden, SmallCheckpoint) {
-  const ModelDir dir(QUERN_SOURCE_DIR "/model_smoke/checkpoints/qwen35_docs");
-  check_goldens(Tokenizer::load(dir),
-                Json::parse(read_file(
-                    QUERN_SOURCE_DIR "/tests/model_smoke/data/qwen35_docs.tokenizer.golden.json")));
+  const ModelDir dir(quern::test::source_dir() + "/model_smoke/checkpoints/qwen35_docs");
+  check_goldens(
+      Tokenizer::load(dir),
+      Json::parse(read_file(quern::test::source_dir() +
+                            "/tests/model_smoke/data/qwen35_docs.tokenizer.golden.json")));
 }
 
 // Not in the tree (size): beside it on machines that have the shared directory.
 void check_shared(const std::string& tokenizer, const std::string& goldens) {
-  const std::string shared = QUERN_SOURCE_DIR "/../shared/";
+  const std::string shared = quern::test::source_dir() + "/../shared/";
   if (!std::filesystem::exists(shared + tokenizer)) {
     GTEST_SKIP() << shared << tokenizer << " is not on this machine";
   }

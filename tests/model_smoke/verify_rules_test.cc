@@ -12,6 +12,7 @@
 #include "model_smoke/options.h"
 #include "model_smoke/safetensors_writer.h"
 #include "model_smoke/verify_run.h"
+#include "tests/support/source_dir.h"
 
 namespace quern::smoke {
 namespace {
@@ -112,7 +113,7 @@ TEST(SafetensorsWriter, IsReadBack) {
 class ToleranceRows : public testing::Test {
  protected:
   static Tolerance row(const std::string& model, const ComputeMode& mode) {
-    const std::string root = QUERN_SOURCE_DIR;
+    const std::string root = quern::test::source_dir();
     const ModelDir dir(root + "/model_smoke/checkpoints/" + model);
     return choose_tolerance(Goldens::load(dir, "", 1024), mode);
   }

@@ -3,7 +3,8 @@
 #   pkg_config  the same prefix, C and C++ programs built with what pkg-config says
 #   shared      builds SOURCE_DIR as a shared library, looks at it, then as install and pkg_config
 #   subproject  add_subdirectory of SOURCE_DIR, shared library
-# cmake -DMODE= -DSOURCE_DIR= -DBUILD_DIR= -DWORK_DIR= -DCC= -DCXX= -DCXX_FLAGS= -DLAUNCHER= -P run_consumer.cmake
+# cmake -DMODE= -DSOURCE_DIR= -DBUILD_DIR= -DWORK_DIR= -DCC= -DCXX= -DCXX_FLAGS= -DWERROR= -DLAUNCHER=
+#       -P run_consumer.cmake
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -21,6 +22,17 @@ function(configure_and_build source_dir build_dir)
       -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} ${ARGN})
   run(${CMAKE_COMMAND} --build ${build_dir})
 endfunction()
+
+# Where the library is built once more. ccache then has its objects from the preset `ci`, whose flags are
+# these too, if the way from here to the sources is the same in relative paths, which is what it goes by
+# where CCACHE_BASEDIR is set: so beside BUILD_DIR where that lies in the sources' build/, which git ignores.
+cmake_path(GET BUILD_DIR PARENT_PATH LIBRARY_BUILD)
+if(LIBRARY_BUILD STREQUAL "${SOURCE_DIR}/build")
+  set(LIBRARY_BUILD ${BUILD_DIR}.${MODE}_consumer)
+else()
+  set(LIBRARY_BUILD ${WORK_DIR}/build)
+endif()
+set(LIBRARY_OPTIONS -DBUILD_SHARED_LIBS=ON -DQUERN_WERROR=${WERROR})
 
 # Installs a build tree and moves the prefix elsewhere, so that a path that points back is found out.
 function(install_and_move build_dir)
@@ -127,7 +139,7 @@ function(check_shared_library prefix)
   message(STATUS "${output}")
 endfunction()
 
-file(REMOVE_RECURSE ${WORK_DIR})
+file(REMOVE_RECURSE ${WORK_DIR} ${LIBRARY_BUILD})
 file(MAKE_DIRECTORY ${WORK_DIR})
 if(MODE STREQUAL "install")
   install_and_move(${BUILD_DIR})
@@ -143,10 +155,10 @@ elseif(MODE STREQUAL "pkg_config")
   check_pkg_config(${WORK_DIR}/prefix ${KIND})
 elseif(MODE STREQUAL "shared")
   # A directory of two levels, as on Debian: the way back to the prefix is longer then.
-  configure_and_build(${SOURCE_DIR} ${WORK_DIR}/build -DBUILD_SHARED_LIBS=ON
+  configure_and_build(${SOURCE_DIR} ${LIBRARY_BUILD} ${LIBRARY_OPTIONS}
     -DCMAKE_INSTALL_LIBDIR=lib/some-linux -DQUERN_BUILD_TESTS=OFF -DQUERN_BUILD_BENCH=OFF
     -DQUERN_BUILD_SMOKE=OFF)
-  install_and_move(${WORK_DIR}/build)
+  install_and_move(${LIBRARY_BUILD})
   check_installed_files(${WORK_DIR}/prefix)
   check_installed_symbols(${WORK_DIR}/prefix)
   check_shared_library(${WORK_DIR}/prefix)
@@ -155,10 +167,10 @@ elseif(MODE STREQUAL "shared")
     -Dquern_DIR=${WORK_DIR}/prefix/lib/some-linux/cmake/quern)
   check_program(${WORK_DIR}/consumer/consumer)
 elseif(MODE STREQUAL "subproject")
-  configure_and_build(${CMAKE_CURRENT_LIST_DIR}/subproject_consumer ${WORK_DIR}/build
-    -DQUERN_SOURCE_DIR=${SOURCE_DIR} -DBUILD_SHARED_LIBS=ON)
-  check_program(${WORK_DIR}/build/consumer)
-  run(${CMAKE_COMMAND} --install ${WORK_DIR}/build --prefix ${WORK_DIR}/prefix)
+  configure_and_build(${CMAKE_CURRENT_LIST_DIR}/subproject_consumer ${LIBRARY_BUILD} ${LIBRARY_OPTIONS}
+    -DQUERN_SOURCE_DIR=${SOURCE_DIR})
+  check_program(${LIBRARY_BUILD}/consumer)
+  run(${CMAKE_COMMAND} --install ${LIBRARY_BUILD} --prefix ${WORK_DIR}/prefix)
   file(GLOB_RECURSE installed ${WORK_DIR}/prefix/*)
   if(installed)
     message(FATAL_ERROR "as a subproject quern installed ${installed}")
@@ -166,3 +178,4 @@ elseif(MODE STREQUAL "subproject")
 else()
   message(FATAL_ERROR "MODE is '${MODE}', which is none of those above")
 endif()
+file(REMOVE_RECURSE ${LIBRARY_BUILD})
