@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "quern/context.h"
 #include "tests/model_smoke/smoke_binary.h"
 #include "tests/support/source_dir.h"
 
