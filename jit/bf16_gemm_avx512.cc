@@ -15,9 +15,7 @@ constexpr std::string_view kFamily = "bf16_gemm.avx512";
 /// element, depth ascending, whatever mr, nr and the cuts of K are.
 ///
 /// u8 codes: 64 bytes of a panel are four depths of 16 columns, so a step decodes them into two
-/// registers of bf16 pairs and runs two dot products an element:
-///     byte j of each lane -> 2^23 + u_j as f32 bits -> minus (2^23 + 128) = w_j, exact
-///     w_0 >> 16 | w_1  = the pair (w_0, w_1) as bf16: integers up to 128 leave the low halves zero
+/// registers of bf16 pairs and runs two dot products an element.
 class Bf16GemmAvx512 final : public GemmMicrokernel {
  public:
   explicit Bf16GemmAvx512(const Bf16GemmAvx512Config& config)
@@ -30,40 +28,22 @@ class Bf16GemmAvx512 final : public GemmMicrokernel {
  private:
   /// What of a pair of depths exists.
   enum class Pair { kWhole, kFirstOnly };
-  using Vectors = std::vector<Xbyak::Zmm>;
 
   void emit_setup() override;
   void emit_step(int a_offset, int b_offset) override;
   void emit_k_tail() override;
   void emit_to_f32() override;
-  Vectors take_vectors(const char* name);
   void emit_load_panels(const Vectors& b, int b_offset);
   void emit_decode_panels(const Vectors& low, const Vectors& high, int b_offset);
   void emit_dots(const Vectors& b, int a_offset, Pair pair);
 
   bool codes_;
-  Xbyak::Zmm byte_mask_, magic_, magic_zero_;
 };
 
 void Bf16GemmAvx512::emit_setup() {
   if (!codes_) return;
   section("setup");
-  TakenGp bits(gp, "bits");
-  const auto broadcast = [&](const char* name, uint32_t value) {
-    const Xbyak::Zmm reg = vec.take(name);
-    mov(Xbyak::Reg32((*bits).getIdx()), value);
-    vpbroadcastd(reg, Xbyak::Reg32((*bits).getIdx()));
-    return reg;
-  };
-  byte_mask_ = broadcast("byte_mask", 0xff);
-  magic_ = broadcast("2^23", 0x4b000000);
-  magic_zero_ = broadcast("2^23+128", 0x4b000080);
-}
-
-Bf16GemmAvx512::Vectors Bf16GemmAvx512::take_vectors(const char* name) {
-  Vectors vectors;
-  for (int v = 0; v < shape().nr; ++v) vectors.push_back(vec.take(name + std::to_string(v)));
-  return vectors;
+  emit_decode_setup();
 }
 
 void Bf16GemmAvx512::emit_load_panels(const Vectors& b, int b_offset) {
@@ -73,30 +53,8 @@ void Bf16GemmAvx512::emit_load_panels(const Vectors& b, int b_offset) {
 }
 
 void Bf16GemmAvx512::emit_decode_panels(const Vectors& low, const Vectors& high, int b_offset) {
-  // 0xEA: (dst & src2) | src3, so dst = (byte & mask) | magic in one instruction.
-  constexpr int kAndOr = 0xEA;
-  TakenVec odd(vec, "odd");
-  for (size_t v = 0; v < low.size(); ++v) {
-    const Xbyak::Zmm& codes = high[v];
-    vmovups(codes, ptr[panel(static_cast<int>(v)) + b_offset]);
-    vmovaps(low[v], codes);
-    vpternlogd(low[v], byte_mask_, magic_, kAndOr);
-    vsubps(low[v], low[v], magic_zero_);
-    vpsrld(*odd, codes, 8);
-    vpternlogd(*odd, byte_mask_, magic_, kAndOr);
-    vsubps(*odd, *odd, magic_zero_);
-    vpsrld(low[v], low[v], 16);
-    vpord(low[v], low[v], *odd);
-
-    vpsrld(*odd, codes, 24);
-    vpord(*odd, *odd, magic_);
-    vsubps(*odd, *odd, magic_zero_);
-    vpsrld(codes, codes, 16);
-    vpternlogd(codes, byte_mask_, magic_, kAndOr);
-    vsubps(codes, codes, magic_zero_);
-    vpsrld(codes, codes, 16);
-    vpord(codes, codes, *odd);
-  }
+  emit_load_panels(high, b_offset);
+  for (size_t v = 0; v < low.size(); ++v) emit_decode_pairs(low[v], high[v]);
 }
 
 // kFirstOnly reads two bytes of the row and multiplies the missing element as zero: the byte after

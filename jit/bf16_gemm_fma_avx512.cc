@@ -29,7 +29,6 @@ class Bf16GemmFmaAvx512 final : public GemmMicrokernel {
         codes_(config.b == DType::kU8) {}
 
  private:
-  using Vectors = std::vector<Xbyak::Zmm>;
 
   void emit_setup() override;
   void emit_teardown() override;
@@ -37,31 +36,19 @@ class Bf16GemmFmaAvx512 final : public GemmMicrokernel {
   void emit_k_tail() override;
   void emit_to_f32() override;
   void emit_flush_denormals();
-  Vectors take_vectors(const char* name);
   void emit_load_codes(const Vectors& codes, int b_offset);
   void emit_half(int element, const Vectors& w, int a_offset, int b_offset);
   void emit_code(int slot, const Vectors& codes, const Vectors& w, int a_offset);
   void emit_fmas(const Vectors& w, int a_offset);
-  Xbyak::Zmm broadcast_word(const char* name, uint32_t value);
 
   bool codes_;
-  Xbyak::Zmm odd_mask_, byte_mask_, magic_, magic_zero_;
+  Xbyak::Zmm odd_mask_;
 };
-
-Xbyak::Zmm Bf16GemmFmaAvx512::broadcast_word(const char* name, uint32_t value) {
-  TakenGp bits(gp, "bits");
-  const Xbyak::Zmm reg = vec.take(name);
-  mov(Xbyak::Reg32((*bits).getIdx()), value);
-  vpbroadcastd(reg, Xbyak::Reg32((*bits).getIdx()));
-  return reg;
-}
 
 void Bf16GemmFmaAvx512::emit_setup() {
   section("setup");
   if (codes_) {
-    byte_mask_ = broadcast_word("byte_mask", 0xff);
-    magic_ = broadcast_word("2^23", 0x4b000000);
-    magic_zero_ = broadcast_word("2^23+128", 0x4b000080);
+    emit_decode_setup();
   } else {
     odd_mask_ = broadcast_word("odd_mask", 0xffff0000);
   }
@@ -85,12 +72,6 @@ void Bf16GemmFmaAvx512::emit_teardown() {
   TakenGp control(gp, "control");
   mov(*control, arg(offsetof(GemmArgs, control)));
   ldmxcsr(dword[*control]);
-}
-
-Bf16GemmFmaAvx512::Vectors Bf16GemmFmaAvx512::take_vectors(const char* name) {
-  Vectors vectors;
-  for (int v = 0; v < shape().nr; ++v) vectors.push_back(vec.take(name + std::to_string(v)));
-  return vectors;
 }
 
 void Bf16GemmFmaAvx512::emit_fmas(const Vectors& w, int a_offset) {
@@ -123,16 +104,7 @@ void Bf16GemmFmaAvx512::emit_load_codes(const Vectors& codes, int b_offset) {
 }
 
 void Bf16GemmFmaAvx512::emit_code(int slot, const Vectors& codes, const Vectors& w, int a_offset) {
-  constexpr int kAndOr = 0xEA;  // (dst & src2) | src3
-  for (size_t v = 0; v < w.size(); ++v) {
-    if (slot == 0) {
-      vmovaps(w[v], codes[v]);
-    } else {
-      vpsrld(w[v], codes[v], static_cast<uint8_t>(8 * slot));
-    }
-    vpternlogd(w[v], byte_mask_, magic_, kAndOr);
-    vsubps(w[v], w[v], magic_zero_);
-  }
+  for (size_t v = 0; v < w.size(); ++v) emit_decode(w[v], codes[v], slot);
   emit_fmas(w, a_offset + 4 * slot);
 }
 

@@ -9,7 +9,8 @@ namespace quern::jit {
 /// * nr packed columns, over k elements of depth. Strides are in bytes. A field that the kernel's
 /// Config does not use is not read.
 struct GemmArgs {
-  const void* a = nullptr;  ///< first row of the block; s8 rows are zero-padded to a multiple of 4
+  /// First row of the block. s8 rows are zero-padded to a multiple of 4, of 64 for AMX kernels.
+  const void* a = nullptr;
   int64_t a_stride = 0;
   const void* b = nullptr;  ///< first panel of 16 columns, at the first depth of this call
   int64_t panel_stride = 0;
@@ -43,6 +44,27 @@ struct GemmArgs {
   /// Two words of the caller's, for kernels that change MXCSR while they multiply: kernels have no
   /// stack frame to keep it in.
   uint32_t* control = nullptr;
+
+  // What follows is for AMX kernels only.
+
+  int64_t m = 0;  ///< rows of this block: 1..16 where mr is 16, 17..32 where it is 32
+  /// kTileScratchBytes of the calling thread's, 64-byte aligned: tiles go through it.
+  void* tiles = nullptr;
+  /// Load the tile configuration before the first tile is used. May be left out where the tiles of
+  /// this thread still have a shape that serves_tiles() says will do.
+  int64_t configure = 1;
+  int64_t release = 1;  ///< leave the tiles in their initial state
 };
+
+/// Staged C, the padded tail of A, decoded weights.
+constexpr int64_t kTileScratchBytes = 16 << 10;
+
+/// Whether tiles configured for a block of `configured` rows (0: not configured) can be used for
+/// one of `rows` rows and nr panels: the shapes of the registers that it uses are the same.
+constexpr bool serves_tiles(int64_t configured, int64_t rows, int nr) {
+  if (configured == rows) return true;
+  if (rows == 16) return configured > 16 && nr <= 2;
+  return rows == 32 && configured == 16;
+}
 
 }  // namespace quern::jit

@@ -34,6 +34,19 @@ std::optional<GemmEpilogue> parse_epilogue(std::string_view word, DType c) {
   return std::nullopt;
 }
 
+/// What every family asks of a config, registers apart.
+const char* invalid_rest(const GemmConfig& config) {
+  const int nr = config.nr, p = config.prefetch;
+  const GemmEpilogue& epilogue = config.epilogue;
+  if (p != 0 && p != 1 && p != 2 && p != 4 && p != 4 * nr)
+    return "prefetch must be 0, 1, 2, 4 or 4 * nr";
+  if (epilogue.c != DType::kBF16 && epilogue.c != DType::kF32) return "c must be bf16 or f32";
+  if (epilogue.activation == Activation::kSiluMul && nr % 2 != 0) {
+    return "silu_mul needs pairs of gate and up panels: nr must be even";
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 bool GemmName::has(std::string_view option) const {
@@ -93,20 +106,19 @@ const char* invalid_shape(const GemmConfig& config, int others) {
   // The epilogue's silu_mul needs three registers beside the accumulators.
   constexpr int kEpilogueOthers = 4;
   const int mr = config.mr, nr = config.nr;
-  const GemmEpilogue& epilogue = config.epilogue;
   if (mr < 1 || mr > 16) return "mr must be 1..16";
   if (nr < 1 || nr > 4) return "nr must be 1..4";
   if (mr * nr + (others > kEpilogueOthers ? others : kEpilogueOthers) > 32) {
     return "mr * nr accumulators and the operands must fit 32 vector registers";
   }
-  const int p = config.prefetch;
-  if (p != 0 && p != 1 && p != 2 && p != 4 && p != 4 * nr)
-    return "prefetch must be 0, 1, 2, 4 or 4 * nr";
-  if (epilogue.c != DType::kBF16 && epilogue.c != DType::kF32) return "c must be bf16 or f32";
-  if (epilogue.activation == Activation::kSiluMul && nr % 2 != 0) {
-    return "silu_mul needs pairs of gate and up panels: nr must be even";
-  }
-  return nullptr;
+  return invalid_rest(config);
+}
+
+const char* invalid_tiles(const GemmConfig& config) {
+  if (config.mr != 16 && config.mr != 32) return "mr must be 16 or 32: whole tiles of rows";
+  if (config.nr < 1 || config.nr > 4) return "nr must be 1..4";
+  if (config.mr * config.nr > 64) return "mr * nr must be at most four tiles of accumulators";
+  return invalid_rest(config);
 }
 
 }  // namespace quern::jit

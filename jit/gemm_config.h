@@ -22,7 +22,7 @@ struct GemmEpilogue {
 
 /// What every GEMM micro-kernel's Config begins with; a family adds the fields of its own.
 struct GemmConfig {
-  int mr = 1;  ///< rows, 1..16
+  int mr = 1;  ///< rows, 1..16; 16 or 32 with AMX: one or two tiles of rows
   int nr = 1;  ///< vectors of 16 packed columns, 1..4; even with silu_mul
   /// Lines of weights fetched ahead in a turn of four steps: 0; 4 * nr, the lines that the turn
   /// itself will read some turns later, one stream a panel; or 1, 2 or 4 consecutive lines of what
@@ -58,5 +58,7 @@ std::optional<GemmName> parse_gemm_name(std::string_view text);
 /// loop needs besides the mr * nr accumulators. Null where all hold, else the text of the broken
 /// one.
 const char* invalid_shape(const GemmConfig& config, int others);
+/// The same for AMX families, whose accumulators are tiles.
+const char* invalid_tiles(const GemmConfig& config);
 
 }  // namespace quern::jit

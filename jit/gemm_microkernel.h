@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
+#include "jit/gemm_emitter.h"
 #include "jit/gemm_args.h"
 #include "jit/gemm_config.h"
-#include "jit/generator.h"
 
 namespace quern::jit {
 
-/// What every AVX-512 GEMM micro-kernel shares: addressing of rows and panels, the K loop, partial
-/// sums between cuts of K, and the epilogue after the accumulator has become f32. A derived
+/// What every AVX-512 GEMM micro-kernel shares: addressing of rows and panels, the K loop, and
+/// partial sums between cuts of K. A derived
 /// generator says how one step of depth is multiplied and how an accumulator becomes f32.
 ///
 ///        panels of 16 packed columns: one zmm a step each
@@ -24,7 +24,7 @@ namespace quern::jit {
 /// operand on each of them reaches 82 %.
 ///
 /// loop nest: k in turns of steps { load B; for m { broadcast A; for v { dot } } }; the epilogue
-class GemmMicrokernel : public Generator {
+class GemmMicrokernel : public GemmEmitter {
  protected:
   /// How the K loop moves: one step consumes `k_step` elements of depth, 64 bytes of each panel.
   struct Step {
@@ -54,18 +54,18 @@ class GemmMicrokernel : public Generator {
   virtual void emit_load_partial();
   virtual void emit_store_partial();
 
-  Xbyak::Zmm acc(int m, int v) const { return acc_[static_cast<size_t>(m * shape_.nr + v)]; }
+  Xbyak::Zmm acc(int m, int v) const { return acc_[static_cast<size_t>(m * shape().nr + v)]; }
+  /// The accumulators of one row.
+  Vectors acc_row(int m) const {
+    return {acc_.begin() + m * shape().nr, acc_.begin() + (m + 1) * shape().nr};
+  }
   Xbyak::RegExp row(int m) const;
   Xbyak::RegExp panel(int v) const { return panel_of(b_, v); }
   const Xbyak::Reg64& k() const { return k_; }
-  /// The field of GemmArgs at `offset`, as a 64-bit operand.
-  Xbyak::Address arg(size_t offset) { return qword[args() + offset]; }
-  const GemmConfig& shape() const { return shape_; }
   /// Registers for the broadcasts of A, to be used in turn. Two where they are to be had: with one,
   /// the 6 x 4 block reaches 92 % of Granite Rapids' peak from L1, with two 96 % (bench/NOTES.md).
-  std::vector<Xbyak::Zmm> take_broadcasts();
-  void give_back(const std::vector<Xbyak::Zmm>& vectors);
-  int partial_offset(int m, int v) const { return (m * shape_.nr + v) * 64; }
+  Vectors take_broadcasts();
+  int partial_offset(int m, int v) const { return (m * shape().nr + v) * 64; }
 
  private:
   static constexpr int kUnroll = 4;  ///< steps of a turn
@@ -75,30 +75,13 @@ class GemmMicrokernel : public Generator {
   void emit_k_loop();
   void emit_unrolled(const Xbyak::Reg64& count);
   void emit_advance(int steps);
-  bool streams() const { return shape_.prefetch == kUnroll * shape_.nr; }
+  bool streams() const { return shape().prefetch == kUnroll * shape().nr; }
   void emit_prefetch(int step);
   void emit_fetch_rows(size_t base, size_t stride, bool for_write);
-  void emit_epilogue();
-  void emit_column_masks(const Xbyak::Reg64& n);
-  void emit_row(int m);
-  void emit_bias(int m, int v);
-  void emit_silu_mul(int m);
-  void emit_residual(const Xbyak::Zmm& t, int j);
-  void emit_store(const Xbyak::Zmm& t, int j);
-  void emit_to_bf16(const Xbyak::Zmm& t);
-  void emit_constants();
-  Xbyak::Address constant(int i) { return ptr_b[rip + constants_ + i * 4]; }
-  bool gate_up() const { return shape_.epilogue.activation == Activation::kSiluMul; }
-  int outputs() const { return gate_up() ? shape_.nr / 2 : shape_.nr; }
-  const Xbyak::Opmask& columns(int j) const { return columns_[static_cast<size_t>(j)]; }
 
-  GemmConfig shape_;
   Step step_;
-  std::vector<Xbyak::Zmm> acc_;
-  std::vector<Xbyak::Opmask> columns_;  ///< which of 16 columns exist, for each output vector
+  Vectors acc_;
   Xbyak::Reg64 a_, a_high_, s_, s3_, s5_, s7_, b_, p_, p3_, k_, ahead_;
-  Xbyak::Reg64 c_, residual_;
-  Xbyak::Label constants_;
 };
 
 }  // namespace quern::jit

@@ -38,11 +38,7 @@ class Int8GemmAvx512 final : public GemmMicrokernel {
   void emit_to_f32() override;
   void emit_load_partial() override;
   void emit_store_partial() override;
-  void emit_row_to_f32(int m, const Xbyak::Reg64& row_sum);
-  void emit_widen(int m, int v, const Xbyak::Zmm& low, const Xbyak::Zmm& high,
-                  const Xbyak::Reg64& partial);
   void emit_wide_row_to_f32(int m, const Xbyak::Reg64& row_sum);
-  void emit_scale_row(int m, const Xbyak::Reg64& row_scale, const Xbyak::Reg64& col_scale);
   int wide_offset(int m, int v) const { return 2 * partial_offset(m, v); }
 
   Xbyak::Zmm acc_of(int set, int m, int v) const {
@@ -52,7 +48,7 @@ class Int8GemmAvx512 final : public GemmMicrokernel {
 
   bool wide_;
   int sets_;
-  std::vector<Xbyak::Zmm> extra_;
+  Vectors extra_;
 };
 
 void Int8GemmAvx512::emit_setup() {
@@ -72,13 +68,12 @@ void Int8GemmAvx512::emit_teardown() {
 }
 
 void Int8GemmAvx512::emit_step(int a_offset, int b_offset) {
-  std::vector<Xbyak::Zmm> b;
+  const Vectors b = take_vectors("b.");
   for (int v = 0; v < shape().nr; ++v) {
-    b.push_back(vec.take("b." + std::to_string(v)));
-    vmovups(b.back(), ptr[panel(v) + b_offset]);
+    vmovups(b[static_cast<size_t>(v)], ptr[panel(v) + b_offset]);
   }
   const int set = b_offset / 64 % sets_;
-  const std::vector<Xbyak::Zmm> broadcasts = take_broadcasts();
+  const Vectors broadcasts = take_broadcasts();
   for (int m = 0; m < shape().mr; ++m) {
     const Xbyak::Zmm& a = broadcasts[static_cast<size_t>(m) % broadcasts.size()];
     vpbroadcastd(a, ptr[row(m) + a_offset]);
@@ -100,32 +95,14 @@ void Int8GemmAvx512::emit_load_partial() {
   }
 }
 
-// low:high = sign-extended acc(m, v) plus the earlier parts.
-void Int8GemmAvx512::emit_widen(int m, int v, const Xbyak::Zmm& low, const Xbyak::Zmm& high,
-                                const Xbyak::Reg64& partial) {
-  vextracti64x4(Xbyak::Ymm(high.getIdx()), acc(m, v), 1);
-  vpmovsxdq(low, Xbyak::Ymm(acc(m, v).getIdx()));
-  vpmovsxdq(high, Xbyak::Ymm(high.getIdx()));
-  Xbyak::Label first;
-  cmp(arg(offsetof(GemmArgs, first)), 0);
-  jne(first);
-  vpaddq(low, low, ptr[partial + wide_offset(m, v)]);
-  vpaddq(high, high, ptr[partial + wide_offset(m, v) + 64]);
-  L(first);
-}
-
 void Int8GemmAvx512::emit_store_partial() {
   if (!wide_) return GemmMicrokernel::emit_store_partial();
   section("store_partial");
   TakenGp partial(gp, "partial");
-  TakenVec low(vec, "low");
-  TakenVec high(vec, "high");
   mov(*partial, arg(offsetof(GemmArgs, acc)));
   for (int m = 0; m < shape().mr; ++m) {
     for (int v = 0; v < shape().nr; ++v) {
-      emit_widen(m, v, *low, *high, *partial);
-      vmovups(ptr[*partial + wide_offset(m, v)], *low);
-      vmovups(ptr[*partial + wide_offset(m, v) + 64], *high);
+      emit_store_wide(acc(m, v), *partial + wide_offset(m, v));
     }
   }
 }
@@ -138,56 +115,20 @@ void Int8GemmAvx512::emit_to_f32() {
     if (wide_) {
       emit_wide_row_to_f32(m, *pointer);
     } else {
-      emit_row_to_f32(m, *pointer);
+      emit_correct_row(acc_row(m), *pointer + m * 4);
     }
   }
   TakenGp col_scale(gp, "col_scale");
   mov(*pointer, arg(offsetof(GemmArgs, row_scale)));
   mov(*col_scale, arg(offsetof(GemmArgs, col_scale)));
-  for (int m = 0; m < shape().mr; ++m) emit_scale_row(m, *pointer, *col_scale);
-}
-
-void Int8GemmAvx512::emit_row_to_f32(int m, const Xbyak::Reg64& row_sum) {
-  TakenVec correction(vec, "correction");
-  vpbroadcastd(*correction, ptr[row_sum + m * 4]);
-  vpslld(*correction, *correction, 7);
-  for (int v = 0; v < shape().nr; ++v) {
-    vpsubd(acc(m, v), acc(m, v), *correction);
-    vcvtdq2ps(acc(m, v), acc(m, v));
-  }
+  for (int m = 0; m < shape().mr; ++m) emit_scale_row(acc_row(m), *pointer + m * 4, *col_scale);
 }
 
 void Int8GemmAvx512::emit_wide_row_to_f32(int m, const Xbyak::Reg64& row_sum) {
   TakenGp partial(gp, "partial");
-  TakenVec correction(vec, "correction");
-  TakenVec low(vec, "low");
-  TakenVec high(vec, "high");
   mov(*partial, arg(offsetof(GemmArgs, acc)));
   for (int v = 0; v < shape().nr; ++v) {
-    emit_widen(m, v, *low, *high, *partial);
-    TakenGp sum(gp, "sum");
-    movsxd(*sum, dword[row_sum + m * 4]);
-    vpbroadcastq(*correction, *sum);
-    vpsllq(*correction, *correction, 7);
-    vpsubq(*low, *low, *correction);
-    vpsubq(*high, *high, *correction);
-    const Xbyak::Ymm low_f32((*low).getIdx());
-    const Xbyak::Ymm high_f32((*high).getIdx());
-    vcvtqq2ps(low_f32, *low);
-    vcvtqq2ps(high_f32, *high);
-    vinsertf64x4(acc(m, v), *low, high_f32, 1);
-  }
-}
-
-// t = f32(acc) * (s_row * s_col): the scales meet first, so that the order is one for every level.
-void Int8GemmAvx512::emit_scale_row(int m, const Xbyak::Reg64& row_scale,
-                                    const Xbyak::Reg64& col_scale) {
-  TakenVec s_row(vec, "row_scale");
-  TakenVec scale(vec, "scale");
-  vbroadcastss(*s_row, ptr[row_scale + m * 4]);
-  for (int v = 0; v < shape().nr; ++v) {
-    vmulps(*scale, *s_row, ptr[col_scale + v * 64]);
-    vmulps(acc(m, v), acc(m, v), *scale);
+    emit_correct_wide(acc(m, v), row_sum + m * 4, *partial + wide_offset(m, v));
   }
 }
 

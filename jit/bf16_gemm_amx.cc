@@ -1,0 +1,111 @@
+#include "jit/bf16_gemm_amx.h"
+
+#include <cstddef>
+
+#include "jit/amx_microkernel.h"
+
+namespace quern::jit {
+namespace {
+
+constexpr std::string_view kFamily = "bf16_gemm.amx";
+
+/// bf16 weights: a tile is 16 lines of a panel, line r holds depths 2 r and 2 r + 1 of 16 columns.
+///
+/// u8 codes: eight lines of a panel hold the 32 depths of a tile. They are decoded into one of two
+/// places in scratch, in turn, so that the next step's weights are decoded while this step's tiles
+/// are still being loaded and multiplied.
+class Bf16GemmAmx final : public AmxMicrokernel {
+ public:
+  explicit Bf16GemmAmx(const Bf16GemmAmxConfig& config)
+      : AmxMicrokernel(to_string(config), config,
+                       {.k_step_log2 = 5, .panel_lines = config.b == DType::kU8 ? 8 : 16}),
+        codes_(config.b == DType::kU8) {}
+
+ private:
+  void emit_setup() override;
+  void emit_fetch_weights() override;
+  void emit_load_weights(const Xbyak::Tmm& b, int v) override;
+  void emit_after_step() override;
+  void emit_dot(const Xbyak::Tmm& acc, const Xbyak::Tmm& a, const Xbyak::Tmm& b) override {
+    tdpbf16ps(acc, a, b);
+  }
+  void emit_begin_to_f32() override;
+  void emit_row_to_f32(const Vectors& to) override;
+
+  bool codes_;
+  Xbyak::Reg64 place_, other_place_, col_scale_;
+};
+
+void Bf16GemmAmx::emit_setup() {
+  if (!codes_) return;
+  section("setup");
+  emit_decode_setup();
+  place_ = gp.take("weights");
+  other_place_ = gp.take("weights.other");
+  lea(place_, ptr[tiles() + kWeights]);
+  lea(other_place_, ptr[tiles() + kWeights + shape().nr * kTileBytes]);
+}
+
+void Bf16GemmAmx::emit_fetch_weights() {
+  if (!codes_) return;
+  TakenVec low(vec, "low"), codes(vec, "codes");
+  for (int v = 0; v < shape().nr; ++v) {
+    for (int i = 0; i < 8; ++i) {
+      vmovups(*codes, ptr[panel(v) + i * 64]);
+      emit_decode_pairs(*low, *codes);
+      vmovups(ptr[place_ + v * kTileBytes + 2 * i * 64], *low);
+      vmovups(ptr[place_ + v * kTileBytes + (2 * i + 1) * 64], *codes);
+    }
+  }
+}
+
+void Bf16GemmAmx::emit_load_weights(const Xbyak::Tmm& b, int v) {
+  if (!codes_) return AmxMicrokernel::emit_load_weights(b, v);
+  tileloadd(b, ptr[place_ + line() + v * kTileBytes]);
+}
+
+void Bf16GemmAmx::emit_after_step() {
+  if (codes_) xchg(place_, other_place_);
+}
+
+void Bf16GemmAmx::emit_begin_to_f32() {
+  if (!codes_) return;  // the accumulator is the value
+  gp.give_back(place_);
+  gp.give_back(other_place_);
+  col_scale_ = gp.take("col_scale");
+  mov(col_scale_, arg(offsetof(GemmArgs, col_scale)));
+}
+
+void Bf16GemmAmx::emit_row_to_f32(const Vectors& to) {
+  for (int v = 0; v < shape().nr; ++v) {
+    const Xbyak::Zmm& t = to[static_cast<size_t>(v)];
+    vmovups(t, ptr[row() + v * 64]);
+    if (codes_) vmulps(t, t, ptr[col_scale_ + v * 64]);
+  }
+}
+
+}  // namespace
+
+std::string to_string(const Bf16GemmAmxConfig& config) {
+  return to_string(GemmName{kFamily, DType::kBF16, config.b, config, {}});
+}
+
+std::optional<Bf16GemmAmxConfig> parse_bf16_gemm_amx(std::string_view text) {
+  const auto name = parse_gemm_name(text);
+  if (!name) return std::nullopt;
+  const Bf16GemmAmxConfig config{name->config, name->b};
+  if (to_string(config) != text) return std::nullopt;
+  return config;
+}
+
+const char* invalid(const Bf16GemmAmxConfig& config) {
+  if (config.b != DType::kBF16 && config.b != DType::kU8) return "b must be bf16 or u8";
+  return invalid_tiles(config);
+}
+
+Result<GeneratedCode> generate(const Bf16GemmAmxConfig& config) {
+  if (const char* rule = invalid(config)) return Status(StatusCode::kInvalidArgument, rule);
+  return Bf16GemmAmx(config).generate();
+}
+
+}  // namespace quern::jit

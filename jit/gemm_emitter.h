@@ -1,0 +1,90 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "jit/gemm_args.h"
+#include "jit/gemm_config.h"
+#include "jit/generator.h"
+
+namespace quern::jit {
+
+/// What GEMM micro-kernels of every family share, so that what the numeric contract fixes is one
+/// piece of code: the decoding of weight codes, the way from an integer accumulator to f32, and
+/// what follows once an accumulator is f32 (bias, activation, residual, rounding, masked store), a
+/// row of C at a time:
+///
+///   emit_begin_rows(); for each row { ... to f32; emit_finish_row(row); emit_next_row(); }
+///   ...return; emit_constants()
+class GemmEmitter : public Generator {
+ protected:
+  using Vectors = std::vector<Xbyak::Zmm>;
+
+  GemmEmitter(std::string name, const GemmConfig& shape);
+
+  /// Column masks and the pointers to the first row of C and of the residual: registers that stay
+  /// taken.
+  void emit_begin_rows();
+  /// `row` holds the nr vectors of one row as f32, scales applied; they are destroyed.
+  void emit_finish_row(const Vectors& row);
+  void emit_next_row();
+  /// Data: behind the return.
+  void emit_constants();
+
+  // Integer accumulators: sums of q (w + 128), the operands in memory at the given places.
+
+  /// acc = f32(acc - 128 row_sum) of one row.
+  void emit_correct_row(const Vectors& row, const Xbyak::RegExp& row_sum);
+  /// low:high = sign-extended acc plus, unless it is the first call, the s64 parts at `partial`.
+  void emit_widen(const Xbyak::Zmm& acc, const Xbyak::Zmm& low, const Xbyak::Zmm& high,
+                  const Xbyak::RegExp& partial);
+  /// Widens one vector and stores it back at `partial`.
+  void emit_store_wide(const Xbyak::Zmm& acc, const Xbyak::RegExp& partial);
+  /// As emit_correct_row for one vector whose sum began at `partial`.
+  void emit_correct_wide(const Xbyak::Zmm& acc, const Xbyak::RegExp& row_sum,
+                         const Xbyak::RegExp& partial);
+  /// row = row * (s_row * s_col).
+  void emit_scale_row(const Vectors& row, const Xbyak::RegExp& row_scale,
+                      const Xbyak::Reg64& col_scale);
+
+  // u8 codes (w + 128) as bf16:
+  //     byte j of each lane -> 2^23 + u_j as f32 bits -> minus (2^23 + 128) = w_j, exact
+  //     w_0 >> 16 | w_1  = the pair (w_0, w_1): integers up to 128 leave the low halves zero
+
+  /// Constants that stay in three registers.
+  void emit_decode_setup();
+  /// to = the code in byte `slot` of each lane of `codes`, as f32. May be in place.
+  void emit_decode(const Xbyak::Zmm& to, const Xbyak::Zmm& codes, int slot);
+  /// `codes` holds four depths of 16 columns: low = pairs of the first two, codes = of the others.
+  void emit_decode_pairs(const Xbyak::Zmm& low, const Xbyak::Zmm& codes);
+
+  Xbyak::Zmm broadcast_word(const char* name, uint32_t value);
+  /// nr registers.
+  Vectors take_vectors(const char* name);
+  void give_back(const Vectors& vectors);
+
+  /// The field of GemmArgs at `offset`, as a 64-bit operand.
+  Xbyak::Address arg(size_t offset) { return qword[args() + offset]; }
+  const GemmConfig& shape() const { return shape_; }
+  bool gate_up() const { return shape_.epilogue.activation == Activation::kSiluMul; }
+  /// Vectors of a row of C.
+  int outputs() const { return gate_up() ? shape_.nr / 2 : shape_.nr; }
+
+ private:
+  void emit_column_masks(const Xbyak::Reg64& n);
+  void emit_bias(const Xbyak::Zmm& t, int v);
+  void emit_silu_mul(const Vectors& row);
+  void emit_residual(const Xbyak::Zmm& t, int j);
+  void emit_store(const Xbyak::Zmm& t, int j);
+  void emit_to_bf16(const Xbyak::Zmm& t);
+  Xbyak::Address constant(int i) { return ptr_b[rip + constants_ + i * 4]; }
+  const Xbyak::Opmask& columns(int j) const { return columns_[static_cast<size_t>(j)]; }
+
+  GemmConfig shape_;
+  Xbyak::Zmm byte_mask_, magic_, magic_zero_;
+  std::vector<Xbyak::Opmask> columns_;  ///< which of 16 columns exist, for each output vector
+  Xbyak::Reg64 c_, residual_;
+  Xbyak::Label constants_;
+};
+
+}  // namespace quern::jit
