@@ -269,15 +269,17 @@ void AmxMicrokernel::emit_prefetch() {
   add(ahead_, lines * 64);
 }
 
-// Each load one dot product ahead of its first use.
+// Loads between the dot products, each of them one dot product ahead of its first use.
 void AmxMicrokernel::emit_step(const Xbyak::Reg64& a0, const Xbyak::Reg64& a1,
                                const Xbyak::Reg64& a_stride) {
   emit_load_weights(b_tile(0), 0);
   tileloadd(a_tile(0), ptr[a0 + a_stride]);
   if (row_tiles() == 2) tileloadd(a_tile(1), ptr[a1 + a_stride]);
   for (int v = 0; v < shape().nr; ++v) {
-    if (v + 1 < shape().nr) emit_load_weights(b_tile(v + 1), v + 1);
-    for (int t = 0; t < row_tiles(); ++t) emit_dot(acc(t, v), a_tile(t), b_tile(v));
+    for (int t = 0; t < row_tiles(); ++t) {
+      emit_dot(acc(t, v), a_tile(t), b_tile(v));
+      if (t == 0 && v + 1 < shape().nr) emit_load_weights(b_tile(v + 1), v + 1);
+    }
   }
 }
 

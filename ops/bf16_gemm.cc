@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "jit/bf16_gemm_avx512.h"
 #include "ops/no_throw.h"
 #include "ops/packed_gemm.h"
 #include "ops/weight_packing.h"
@@ -25,10 +24,10 @@ struct [[gnu::visibility("hidden")]] Bf16Gemm::Impl {
 
 namespace {
 
-PackedGemmSpec make_spec(const Bf16GemmDesc& desc, const jit::IsaFeatures& features) {
+PackedGemmSpec make_spec(const Bf16GemmDesc& desc, const ContextImpl& ctx) {
   PackedGemmSpec spec;
   spec.gemm.problem = gemm_problem("bf16_gemm", desc);
-  use_bf16_kernels(DType::kBF16, features, &spec);
+  use_bf16_families(DType::kBF16, ctx, desc.invariance, &spec.gemm);
   spec.layout =
       spec.gemm.gate_up() ? WeightLayout::kBf16Vnni2N16GateUp : WeightLayout::kBf16Vnni2N16;
   return spec;
@@ -40,7 +39,7 @@ Result<Bf16Gemm> Bf16Gemm::create(const Context& ctx, const Bf16GemmDesc& desc) 
   return no_throw(kNoMemoryForPlan, [&]() -> Result<Bf16Gemm> {
     if (const Status s = ctx.status(); !s.ok()) return s;
     if (const Status s = check_gemm_desc(desc, kMaxExtent); !s.ok()) return s;
-    auto gemm = PackedGemm::create(ctx, make_spec(desc, ctx.impl().features));
+    auto gemm = PackedGemm::create(ctx, make_spec(desc, ctx.impl()));
     if (!gemm.ok()) return gemm.status();
     Bf16Gemm op;
     op.impl_ = std::make_shared<const Impl>(Impl{desc, std::move(*gemm)});

@@ -12,6 +12,9 @@ namespace {
 constexpr int kVectorRegisters = 32;
 constexpr int kMostRows = 16;
 constexpr int kMostPanels = 4;
+// AMX: eight tiles, four of them accumulators.
+constexpr int kTileRows = 16;
+constexpr int kMostAccumulators = 4;
 
 // Cache sizes from CPUID can be masked (they are on cloud machines), so these are the assumptions:
 // 48 KiB L1d and 1 MiB L2 a core. Two chunks of weights, the one that is multiplied and the one
@@ -38,7 +41,11 @@ struct RegisterBlock {
 // pass in blocks of 9 by 3 (95 % of Granite Rapids' peak from L1, where 6 by 4 gets 92 and 14 by 2
 // 90 %). A family that decodes its weights does so again for every block, so there rows count: 12
 // by 2.
+//
+// Tiles of accumulators are four whatever the shape; two by two need the fewest loads. One tile of
+// rows is wide instead.
 RegisterBlock register_block(const GemmFacts& facts, int64_t m) noexcept {
+  if (facts.tiles()) return m <= kTileRows ? RegisterBlock{16, 4} : RegisterBlock{32, 2};
   const auto legal = [&](int nr) { return !facts.pairs || nr % 2 == 0; };
   if (m <= kMostRows) {
     for (int nr : {4, 3, 2, 1}) {
@@ -62,6 +69,20 @@ Range split_range(int64_t total, int64_t parts, int64_t index) noexcept {
   return {begin, begin + base + (index < rest ? 1 : 0)};
 }
 
+Range split_steps(int64_t total, int64_t step, int64_t parts, int64_t index) noexcept {
+  const Range r = split_range(ceil_div(total, step), parts, index);
+  return {std::min(r.begin * step, total), std::min(r.end * step, total)};
+}
+
+Range row_block(int64_t rows, int mr, int row_step, int64_t index) noexcept {
+  const int64_t blocks = ceil_div(rows, mr);
+  if (row_step == 1) return split_range(rows, blocks, index);
+  const int64_t steps = ceil_div(rows, row_step);
+  const int64_t steps_of_block = mr / row_step;
+  const int64_t end = steps - (blocks - 1 - index) * steps_of_block;
+  return {std::max<int64_t>(end - steps_of_block, 0) * row_step, std::min(end * row_step, rows)};
+}
+
 ThreadGrid choose_grid(int64_t m, int64_t units, int threads) noexcept {
   ThreadGrid best;
   // In double: the largest share of rows times columns can exceed 2^63.
@@ -79,6 +100,7 @@ ThreadGrid choose_grid(int64_t m, int64_t units, int threads) noexcept {
 }
 
 int max_mr(const GemmFacts& facts, int nr) noexcept {
+  if (facts.tiles()) return std::min(kMostAccumulators / nr, 2) * kTileRows;
   const int left = kVectorRegisters - facts.other_registers - nr * facts.panel_registers;
   return std::clamp(left / nr, 0, kMostRows);
 }
@@ -94,7 +116,9 @@ GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
   if (facts.wide) b.kc = kWideK;
   if (m > b.mr) {
     if (!facts.wide) {
-      const int64_t cache = m <= kFewRows ? kL1ForChunk : kL2ForChunk;
+      // Two tiles of A and two of weights are 4 KiB every 64 cycles, more than L2 delivers.
+      const bool near = m <= kFewRows || facts.tiles();
+      const int64_t cache = near ? kL1ForChunk : kL2ForChunk;
       const int64_t fitting = cache / b.nc / facts.weight_bytes / 64 * 64;
       if (facts.k > fitting + fitting / 2) b.kc = fitting;
     }
@@ -109,6 +133,8 @@ const char* invalid(const GemmBlocking& b, const GemmFacts& facts) noexcept {
   if (b.nr < 1 || b.nr > kMostPanels) return "nr must be 1..4";
   if (facts.pairs && b.nr % 2 != 0) return "nr must be even for gate and up panels";
   if (b.mr < 1 || b.mr > max_mr(facts, b.nr)) return "mr is out of the kernel family's range";
+  if (b.mr % facts.row_step != 0) return "mr must be a whole number of tiles of rows";
+  if (b.mc % facts.row_step != 0) return "mc must be a whole number of tiles of rows";
   if (b.mc < b.mr || b.mc > int64_t{1} << 30) return "mc must be mr..2^30";
   if (b.nc != int64_t{16} * b.nr) return "nc must be 16 * nr";
   if (b.kc < 0 || b.kc % 64 != 0) return "kc must be 0 or a multiple of 64";

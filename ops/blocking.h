@@ -18,6 +18,16 @@ struct Range {
 /// Part `index` of [0, total) cut into `parts` contiguous pieces that differ by at most one.
 Range split_range(int64_t total, int64_t parts, int64_t index) noexcept;
 
+/// The same in multiples of `step` but for the end of the last piece, the pieces differing by at
+/// most one step.
+Range split_steps(int64_t total, int64_t step, int64_t parts, int64_t index) noexcept;
+
+/// Row block `index` of `rows` in blocks of at most mr. Without tiles they differ by at most one
+/// row, so that 7 rows are 4 + 3 and not 6 + 1. With tiles the first one may be a tile short, so
+/// that the rest of less than a tile shares its block with a whole one, whose configuration then
+/// serves both.
+Range row_block(int64_t rows, int mr, int row_step, int64_t index) noexcept;
+
 /// Threads as a grid over rows and columns of C. m_parts * n_parts <= threads; the rest idles.
 struct ThreadGrid {
   int m_parts = 1;
@@ -38,6 +48,11 @@ struct GemmFacts {
   int other_registers = 1;  ///< and those the block takes whatever its size is
   bool wide = false;        ///< K is cut at multiples of kWideK whatever else holds
   bool pairs = false;       ///< gate and up panels: blocks are an even number of panels wide
+  /// 1; 16 where accumulators are AMX tiles: blocks are made of whole tiles of rows, but for the
+  /// last one.
+  int row_step = 1;
+
+  bool tiles() const noexcept { return row_step > 1; }
 };
 
 /// Longer s8 x s8 sums are cut at fixed multiples of this and added in 64 bits (numeric contract,

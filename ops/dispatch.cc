@@ -14,6 +14,13 @@ const char* refuse_avx512(const ContextImpl& ctx) {
   return nullptr;
 }
 
+const char* refuse_amx(const ContextImpl& ctx) {
+  if (ctx.level >= IsaLevel::kAmx) return nullptr;
+  return ctx.options.max_isa < IsaLevel::kAmx
+             ? "the level is capped below amx (ContextOptions::max_isa, QUERN_MAX_ISA)"
+             : "this machine has no usable AMX (quern-smoke doctor names the failed stage)";
+}
+
 }  // namespace
 
 const Candidate* Dispatch::chosen() const noexcept {
@@ -28,17 +35,28 @@ std::string Dispatch::explain() const {
   for (const Candidate& c : candidates) {
     text += "  ";
     text += c.family;
-    text += c.refused == nullptr ? ": chosen\n" : ": refused: " + std::string(c.refused) + '\n';
+    if (c.refused != nullptr) {
+      text += ": refused: " + std::string(c.refused) + '\n';
+    } else if (c.few_rows != 0) {
+      text += ": chosen for m 1.." + std::to_string(c.few_rows) + '\n';
+    } else {
+      text += ": chosen\n";
+    }
   }
   return text;
 }
 
-Dispatch choose_family(const ContextImpl& ctx) {
+Dispatch choose_family(const ContextImpl& ctx, const char* no_amx, int64_t few_rows) {
   Dispatch dispatch;
   const char* const avx512 = refuse_avx512(ctx);
+  // AMX kernels use AVX-512 as well.
+  const char* const amx = no_amx != nullptr ? no_amx : avx512 != nullptr ? avx512 : refuse_amx(ctx);
+  const bool stands_back = amx == nullptr && few_rows == 0;
   dispatch.candidates = {
-      {"amx", IsaLevel::kAmx, "no AMX generator in this version of quern"},
-      {"avx512", IsaLevel::kAvx512, avx512},
+      {"amx", IsaLevel::kAmx, amx},
+      {"avx512", IsaLevel::kAvx512,
+       stands_back ? "amx is preferred, and adds up in another order" : avx512,
+       amx == nullptr ? few_rows : 0},
       {"reference", IsaLevel::kNone, "only on explicit request: link quern::reference"},
   };
   // The reason that the caller can act on is the avx512 family's.

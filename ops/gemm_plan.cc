@@ -39,7 +39,7 @@ std::string describe(const GemmBlocking& b) {
 Result<GemmPlan> GemmPlan::create(ContextImpl& ctx, GemmSpec spec) {
   GemmPlan plan;
   plan.spec_ = std::move(spec);
-  plan.spec_.facts.pairs = plan.spec_.gate_up();
+  for (GemmFamily& f : plan.spec_.families) f.facts.pairs = plan.spec_.gate_up();
   for (int i = 0; i < kMBuckets; ++i) {
     if (const Status status = plan.fill_bucket(ctx, i); !status.ok()) return status;
   }
@@ -49,41 +49,48 @@ Result<GemmPlan> GemmPlan::create(ContextImpl& ctx, GemmSpec spec) {
 Status GemmPlan::fill_bucket(ContextImpl& ctx, int index) {
   Bucket& bucket = buckets_[static_cast<size_t>(index)];
   const int64_t m = bucket_m(index);
-  bucket.blocking = default_blocking(spec_.facts, m);
+  const GemmFamily& family = spec_.families[family_of(m)];
+  bucket.blocking = default_blocking(family.facts, m);
   bucket.source = "compiled-in defaults";
   if (const TuningSource* tuning = ctx.options.tuning) {
     Problem problem = spec_.problem;
     problem.m = m;
+    problem.isa = family.level;
     GemmBlocking tuned;
     if (tuning->lookup(problem, &tuned)) {
-      bucket.refused = invalid(tuned, spec_.facts);
+      bucket.refused = invalid(tuned, family.facts);
       if (bucket.refused == nullptr) {
         bucket.blocking = tuned;
         bucket.source = tuning->name();
       }
     }
   }
-  const auto set = kernel_set(ctx, bucket.blocking, prefetch_lines(bucket.blocking, m));
+  const auto set = kernel_set(ctx, family_of(m), bucket.blocking, prefetch_lines(bucket.blocking, m));
   if (!set.ok()) return set.status();
   bucket.set = *set;
   return {};
 }
 
-Result<size_t> GemmPlan::kernel_set(ContextImpl& ctx, const GemmBlocking& b, int prefetch) {
+Result<size_t> GemmPlan::kernel_set(ContextImpl& ctx, size_t family_index, const GemmBlocking& b,
+                                    int prefetch) {
+  const GemmFamily& family = spec_.families[family_index];
   for (size_t i = 0; i < sets_.size(); ++i) {
     const KernelSet& s = sets_[i];
-    if (s.mr == b.mr && s.nr == b.nr && s.prefetch == prefetch) return i;
+    if (s.family == family_index && s.mr == b.mr && s.nr == b.nr && s.prefetch == prefetch) {
+      return i;
+    }
   }
-  KernelSet set{b.mr, b.nr, prefetch, {}};
-  for (int mr = 1; mr <= b.mr; ++mr) {
+  const int step = family.facts.row_step;
+  KernelSet set{family_index, step, b.mr, b.nr, prefetch, {}};
+  for (int mr = step; mr <= b.mr; mr += step) {
     for (int nr = 1; nr <= b.nr; ++nr) {
       if (spec_.gate_up() && nr % 2 != 0) {  // gate and up come in pairs, so no block is this wide
         set.kernels.push_back(nullptr);
         continue;
       }
       const int lines = prefetch == 4 * b.nr ? 4 * nr : prefetch;
-      auto kernel = ctx.kernel(spec_.kernel_name(mr, nr, lines),
-                               [&] { return spec_.generate(mr, nr, lines); });
+      auto kernel = ctx.kernel(family.kernel_name(mr, nr, lines),
+                               [&] { return family.generate(mr, nr, lines); });
       if (!kernel.ok()) return kernel.status();
       set.kernels.push_back(std::move(*kernel));
     }
@@ -104,9 +111,11 @@ int64_t GemmPlan::partial_bytes(int64_t max_m) const noexcept {
   int64_t most = 0;
   for (int i = 0; i <= m_bucket(max_m); ++i) {
     const GemmBlocking& b = buckets_[static_cast<size_t>(i)].blocking;
-    if (!cuts_k(b, spec_.facts)) continue;
+    const GemmFacts& facts = family(bucket_m(i)).facts;
+    int64_t bytes = facts.tiles() ? jit::kTileScratchBytes : 0;
     const int64_t rows = std::min(b.mc, max_m);
-    most = std::max(most, rows * b.nr * kVectorBytes * (spec_.facts.wide ? 2 : 1));
+    if (cuts_k(b, facts)) bytes += rows * b.nr * kVectorBytes * (facts.wide ? 2 : 1);
+    most = std::max(most, bytes);
   }
   return most;
 }

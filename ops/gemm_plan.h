@@ -10,31 +10,45 @@
 #include "jit/kernel.h"
 #include "ops/blocking.h"
 #include "ops/context_impl.h"
+#include "ops/prepared_rows.h"
 #include "quern/packed_weights.h"
 #include "quern/problem.h"
 #include "quern/status.h"
 
 namespace quern::inline v0 {
 
-/// Kernels of one register block: [mr - 1][nr - 1] for every smaller block that tails need.
+/// Kernels of one register block: [steps of rows - 1][nr - 1] for every smaller block that tails
+/// need.
 struct KernelSet {
+  size_t family = 0;
+  int row_step = 1;
   int mr = 0;
   int nr = 0;
   int prefetch = 0;  ///< lines a turn, of the widest block
   std::vector<jit::KernelHandle> kernels;
 
   const jit::Kernel& at(int rows, int vectors) const {
-    return *kernels[static_cast<size_t>((rows - 1) * nr + vectors - 1)];
+    return *kernels[static_cast<size_t>((rows - 1) / row_step * nr + vectors - 1)];
   }
+};
+
+/// One kernel family that a plan uses.
+struct GemmFamily {
+  IsaLevel level = IsaLevel::kNone;
+  GemmFacts facts;
+  RowPreparation rows = RowPreparation::kNone;
+  /// Name and generator of the family's kernel for a register block.
+  std::function<std::string(int mr, int nr, int prefetch)> kernel_name;
+  std::function<Result<jit::GeneratedCode>(int mr, int nr, int prefetch)> generate;
 };
 
 /// What a GEMM op tells the plan about itself.
 struct GemmSpec {
   Problem problem;  ///< everything but m, which is filled in for each look-up
-  GemmFacts facts;
-  /// Name and generator of the family's kernel for a register block.
-  std::function<std::string(int mr, int nr, int prefetch)> kernel_name;
-  std::function<Result<jit::GeneratedCode>(int mr, int nr, int prefetch)> generate;
+  /// The family that dispatch chose, then perhaps the one that takes its place up to few_rows rows:
+  /// only where both give the same bits or the Desc says that they need not.
+  std::vector<GemmFamily> families;
+  int64_t few_rows = 0;
 
   bool gate_up() const noexcept { return problem.epilogue.activation == Activation::kSiluMul; }
 };
@@ -46,13 +60,14 @@ class GemmPlan {
   static Result<GemmPlan> create(ContextImpl& ctx, GemmSpec spec);
 
   const GemmSpec& spec() const noexcept { return spec_; }
+  const GemmFamily& family(int64_t m) const noexcept { return spec_.families[family_of(m)]; }
   const GemmBlocking& blocking(int64_t m) const noexcept;
   const KernelSet& kernels(int64_t m) const noexcept;
   /// The name of the largest kernel that M rows use: what verbose lines call the run.
   const std::string& kernel_name(int64_t m) const noexcept {
     return kernels(m).kernels.back()->name;
   }
-  /// Scratch of one thread for partial sums, for any M up to max_m.
+  /// Scratch of one thread for tiles and partial sums, for any M up to max_m.
   int64_t partial_bytes(int64_t max_m) const noexcept;
   /// Kernel names and blocking by M.
   std::string explain() const;
@@ -65,8 +80,10 @@ class GemmPlan {
     const char* refused = nullptr;  ///< why the tuning entry was not used
   };
 
+  size_t family_of(int64_t m) const noexcept { return m <= spec_.few_rows ? 1 : 0; }
   Status fill_bucket(ContextImpl& ctx, int index);
-  Result<size_t> kernel_set(ContextImpl& ctx, const GemmBlocking& blocking, int prefetch);
+  Result<size_t> kernel_set(ContextImpl& ctx, size_t family, const GemmBlocking& blocking,
+                            int prefetch);
 
   GemmSpec spec_;
   std::array<Bucket, kMBuckets> buckets_;

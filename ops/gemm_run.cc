@@ -22,17 +22,19 @@ class Walk {
  public:
   Walk(const GemmRun& run, std::byte* partial) noexcept
       : run_(run),
-        facts_(run.plan->spec().facts),
+        facts_(run.plan->family(run.m).facts),
         blocking_(run.plan->blocking(run.m)),
         kernels_(run.plan->kernels(run.m)),
         parts_(run.plan->spec().gate_up() ? 2 : 1),
-        partial_(partial) {}
+        tiles_(partial),
+        partial_(facts_.tiles() ? partial + jit::kTileScratchBytes : partial) {}
 
   void rows_and_panels(Range rows, Range panels) noexcept {
     rows_ = rows;
     panels_ = panels;
     // In parts that differ by little: a short last part would read all weights for a few rows.
     mc_ = rows.size() <= 0 ? 1 : ceil_div(rows.size(), ceil_div(rows.size(), blocking_.mc));
+    mc_ = ceil_div(mc_, facts_.row_step) * facts_.row_step;
     Chunk chunk;
     chunk.rows = {rows.begin, std::min(rows.begin + mc_, rows.end)};
     chunk.panels = {panels.begin, std::min(panels.begin + blocking_.nr, panels.end)};
@@ -80,13 +82,14 @@ class Walk {
   int64_t depth_bytes() const noexcept { return kPanelColumns * facts_.weight_bytes; }
 
   /// `next`: the weights the walk multiplies after these, or null.
-  void multiply(const Chunk& chunk, const std::byte* next) const noexcept {
-    // Rows in blocks that differ by at most one, so that 7 rows are 4 + 3 and not 6 + 1.
+  void multiply(const Chunk& chunk, const std::byte* next) noexcept {
     const int64_t blocks = ceil_div(chunk.rows.size(), blocking_.mr);
     for (int64_t i = 0; i < blocks; ++i) {
-      const Range r = split_range(chunk.rows.size(), blocks, i);
+      const int64_t block = backwards_ ? blocks - 1 - i : i;
+      const Range r = row_block(chunk.rows.size(), blocking_.mr, facts_.row_step, block);
       const Range rows{chunk.rows.begin + r.begin, chunk.rows.begin + r.end};
       jit::GemmArgs args = operands(rows, r.begin, chunk);
+      if (facts_.tiles()) use_tiles(&args, chunk.panels.size(), next == nullptr && i + 1 == blocks);
       if (blocks == 1) {
         fetch_stream(&args, next);
       } else {
@@ -94,6 +97,16 @@ class Walk {
       }
       kernels_.at(static_cast<int>(rows.size()), static_cast<int>(chunk.panels.size())).call(args);
     }
+    // Tiles stay configured for the block that came last, which then comes first.
+    backwards_ = facts_.tiles() && !backwards_;
+  }
+
+  /// A configuration is loaded where the last block's does not do, and given up after the last one.
+  void use_tiles(jit::GemmArgs* args, int64_t panels, bool last) noexcept {
+    args->tiles = tiles_;
+    args->configure = !jit::serves_tiles(configured_rows_, args->m, static_cast<int>(panels));
+    args->release = last;
+    if (args->configure) configured_rows_ = args->m;
   }
 
   /// One row block: each panel is fetched a fixed distance ahead of where it is read, at its end
@@ -132,6 +145,7 @@ class Walk {
     args.a_stride = run_.a_stride;
     args.b = weights(chunk);
     args.panel_stride = run_.weights->panel_bytes();
+    args.m = rows.size();
     args.k = depth.size();
     args.control = control_;
     args.acc = partial_ + row_in_chunk * partial_row;
@@ -163,7 +177,10 @@ class Walk {
   const GemmBlocking& blocking_;
   const KernelSet& kernels_;
   const int64_t parts_;
+  std::byte* const tiles_;
   std::byte* const partial_;
+  int64_t configured_rows_ = 0;
+  bool backwards_ = false;
   mutable uint32_t control_[2] = {};
   Range rows_;
   Range panels_;
@@ -179,7 +196,8 @@ int64_t column_units(const GemmPlan& plan) noexcept {
 void run_gemm_part(const GemmRun& run, int tid, std::byte* partial) noexcept {
   if (tid >= run.grid.m_parts * run.grid.n_parts) return;
   const int64_t parts = run.plan->spec().gate_up() ? 2 : 1;
-  const Range rows = split_range(run.m, run.grid.m_parts, tid / run.grid.n_parts);
+  const Range rows = split_steps(run.m, run.plan->family(run.m).facts.row_step, run.grid.m_parts,
+                                 tid / run.grid.n_parts);
   const Range units =
       split_range(column_units(*run.plan), run.grid.n_parts, tid % run.grid.n_parts);
   Walk(run, partial).rows_and_panels(rows, {units.begin * parts, units.end * parts});

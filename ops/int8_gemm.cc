@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "jit/bf16_gemm_avx512.h"
+#include "jit/int8_gemm_amx.h"
 #include "jit/int8_gemm_avx512.h"
 #include "ops/no_throw.h"
 #include "ops/packed_gemm.h"
@@ -43,19 +43,35 @@ Status check(const Int8GemmDesc& desc) noexcept {
                 static_cast<int64_t>(desc.activations));
 }
 
-PackedGemmSpec make_spec(const Int8GemmDesc& desc, const jit::IsaFeatures& features) {
+/// Sums of integers are exact and the epilogue is one sequence, so that both families give the same
+/// bits and M may choose.
+void use_int8_families(const ContextImpl& ctx, GemmSpec* spec) {
+  const Problem& problem = spec->problem;
+  const bool wide = problem.k >= kFirstWideK;
+  GemmFacts facts{.k = problem.k, .a_bytes = 1, .weight_bytes = 1, .wide = wide};
+  const auto add = [&](const auto& config, IsaLevel level) {
+    spec->families.push_back(make_family(config, level, facts, RowPreparation::kQuantize,
+                                         ctx.features, problem));
+  };
+  if (ctx.level >= IsaLevel::kAmx) {
+    facts.row_step = 16;
+    add(jit::Int8GemmAmxConfig{{}, wide}, IsaLevel::kAmx);
+    facts.row_step = 1;
+    spec->few_rows = kFewRowsOnAvx512;
+  }
+  add(jit::Int8GemmAvx512Config{{}, wide}, IsaLevel::kAvx512);
+}
+
+PackedGemmSpec make_spec(const Int8GemmDesc& desc, const ContextImpl& ctx) {
   PackedGemmSpec spec;
   GemmSpec& gemm = spec.gemm;
   gemm.problem = gemm_problem("int8_gemm", desc);
   gemm.problem.a = desc.a;
   gemm.problem.activations = desc.activations;
   if (desc.activations == Int8Activations::kBF16) {
-    use_bf16_kernels(DType::kU8, features, &spec);
+    use_bf16_families(DType::kU8, ctx, desc.invariance, &gemm);
   } else {
-    const bool wide = desc.k >= kFirstWideK;
-    gemm.facts = {.k = desc.k, .a_bytes = 1, .weight_bytes = 1, .wide = wide};
-    use_kernels(jit::Int8GemmAvx512Config{{}, wide}, features, &gemm);
-    spec.rows = RowPreparation::kQuantize;
+    use_int8_families(ctx, &gemm);
     spec.a_scaled = desc.activations == Int8Activations::kS8;
   }
   spec.layout = gemm.gate_up() ? WeightLayout::kU8Vnni4N16GateUp : WeightLayout::kU8Vnni4N16;
@@ -68,7 +84,7 @@ Result<Int8Gemm> Int8Gemm::create(const Context& ctx, const Int8GemmDesc& desc) 
   return no_throw(kNoMemoryForPlan, [&]() -> Result<Int8Gemm> {
     if (const Status s = ctx.status(); !s.ok()) return s;
     if (const Status s = check(desc); !s.ok()) return s;
-    auto gemm = PackedGemm::create(ctx, make_spec(desc, ctx.impl().features));
+    auto gemm = PackedGemm::create(ctx, make_spec(desc, ctx.impl()));
     if (!gemm.ok()) return gemm.status();
     Int8Gemm op;
     op.impl_ = std::make_shared<const Impl>(Impl{desc, std::move(*gemm)});

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "jit/bf16_gemm_amx.h"
 #include "jit/bf16_gemm_avx512.h"
 #include "jit/bf16_gemm_fma_avx512.h"
 #include "jit/quantize_rows_avx512.h"
+#include "ops/checked.h"
 #include "ops/mxcsr.h"
 #include "ops/poison.h"
 #include "ops/run_report.h"
@@ -64,33 +66,56 @@ jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefet
   return {mr, nr, prefetch, kPoisonRegisters, epilogue, bf16};
 }
 
-void use_bf16_kernels(DType b, const jit::IsaFeatures& features, PackedGemmSpec* spec) {
+namespace {
+
+GemmFamily bf16_amx_family(DType b, const jit::IsaFeatures& features, const Problem& problem) {
   const bool codes = b == DType::kU8;
-  GemmSpec& gemm = spec->gemm;
-  gemm.facts.k = gemm.problem.k;
-  gemm.facts.weight_bytes = codes ? 1 : 2;
-  gemm.facts.panel_registers = codes ? 2 : 1;
+  const GemmFacts facts{
+      .k = problem.k, .a_bytes = 2, .weight_bytes = codes ? 1 : 2, .row_step = 16};
+  return make_family(jit::Bf16GemmAmxConfig{{}, b}, IsaLevel::kAmx, facts, RowPreparation::kNone,
+                     features, problem);
+}
+
+GemmFamily bf16_avx512_family(DType b, const jit::IsaFeatures& features, const Problem& problem) {
+  const bool codes = b == DType::kU8;
+  GemmFacts facts{.k = problem.k,
+                  .a_bytes = 2,
+                  .weight_bytes = codes ? 1 : 2,
+                  .panel_registers = codes ? 2 : 1,
+                  .other_registers = codes ? 4 : 1};
   if (features.bf16 && !features.slow_bf16_dots) {
-    gemm.facts.a_bytes = 2;
-    gemm.facts.other_registers = codes ? 4 : 1;
-    use_kernels(jit::Bf16GemmAvx512Config{{}, b}, features, &gemm);
+    return make_family(jit::Bf16GemmAvx512Config{{}, b}, IsaLevel::kAvx512, facts,
+                       RowPreparation::kNone, features, problem);
+  }
+  facts.a_bytes = 4;
+  facts.other_registers = codes ? 4 : 2;
+  return make_family(jit::Bf16GemmFmaAvx512Config{{}, b}, IsaLevel::kAvx512, facts,
+                     RowPreparation::kWiden, features, problem);
+}
+
+}  // namespace
+
+void use_bf16_families(DType b, const ContextImpl& ctx, Invariance invariance, GemmSpec* spec) {
+  if (ctx.level < IsaLevel::kAmx) {
+    spec->families = {bf16_avx512_family(b, ctx.features, spec->problem)};
     return;
   }
-  gemm.facts.a_bytes = 4;
-  gemm.facts.other_registers = codes ? 4 : 2;
-  spec->rows = RowPreparation::kWiden;
-  use_kernels(jit::Bf16GemmFmaAvx512Config{{}, b}, features, &gemm);
+  spec->families = {bf16_amx_family(b, ctx.features, spec->problem)};
+  if (invariance == Invariance::kFastest) {
+    spec->families.push_back(bf16_avx512_family(b, ctx.features, spec->problem));
+    spec->few_rows = kFewRowsOnAvx512;
+  }
 }
 
 Result<PackedGemm> PackedGemm::create(const Context& ctx, PackedGemmSpec spec) {
   CreateReport report(ctx.impl(), spec.gemm.problem);
-  Dispatch dispatch = choose_family(ctx.impl());
+  Dispatch dispatch = choose_family(ctx.impl(), nullptr, spec.gemm.few_rows);
   if (const Status s = report.dispatched(dispatch); !s.ok()) return s;
   spec.gemm.problem = report.problem();
   auto plan = GemmPlan::create(ctx.impl(), std::move(spec.gemm));
   if (!plan.ok()) return report.failed(plan.status());
   jit::KernelHandle quantize;
-  if (spec.rows == RowPreparation::kQuantize) {
+  if (plan->spec().families[0].rows == RowPreparation::kQuantize) {
     auto kernel = quantize_kernel(ctx.impl(), plan->spec().problem.a);
     if (!kernel.ok()) return report.failed(kernel.status());
     quantize = std::move(*kernel);
@@ -117,12 +142,16 @@ Status PackedGemm::check_parts(size_t parts) const noexcept {
 
 // Rows whose prepared form is sure to be countable in bytes.
 int64_t PackedGemm::max_rows() const noexcept {
-  if (rows_ == RowPreparation::kNone) return kMaxExtent;
+  const auto& families = spec().families;
+  if (std::all_of(families.begin(), families.end(),
+                  [](const GemmFamily& f) { return f.rows == RowPreparation::kNone; })) {
+    return kMaxExtent;
+  }
   return kMaxExtent / std::max<int64_t>(spec().problem.k, 1) / 8;
 }
 
 PreparedRows PackedGemm::prepared_rows(int64_t m, const ThreadPool& pool) const noexcept {
-  return PreparedRows(rows_, m, spec().problem.k, pool.size());
+  return PreparedRows(plan_.family(m).rows, m, spec().problem.k, pool.size());
 }
 
 size_t PackedGemm::scratch_bytes(int64_t max_m) const noexcept {
@@ -155,13 +184,14 @@ Status PackedGemm::check_args(const PackedGemmArgs& args) const noexcept {
 
 int PackedGemm::run_checked(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept {
   const int64_t m = args.a.rows;
+  const GemmFacts& facts = plan_.family(m).facts;
   SerialPool serial;
-  ThreadPool& pool = runs_serially(spec().facts, m, spec().problem.n) ? serial : ctx_.pool();
+  ThreadPool& pool = runs_serially(facts, m, spec().problem.n) ? serial : ctx_.pool();
   Job job;
   job.run = make_run(plan_, args.operands, shape(m));
   job.run.a = static_cast<const std::byte*>(args.a.data);
   job.run.a_stride = row_step(args.a);
-  job.run.grid = choose_grid(m, column_units(plan_), pool.size());
+  job.run.grid = choose_grid(ceil_div(m, facts.row_step), column_units(plan_), pool.size());
   job.a = args.a;
   job.a_scale = static_cast<const float*>(args.a_scale.data);
   job.quantize = quantize_.get();

@@ -24,7 +24,6 @@ namespace quern::inline v0 {
 struct PackedGemmSpec {
   GemmSpec gemm;
   WeightLayout layout = WeightLayout::kNone;
-  RowPreparation rows = RowPreparation::kNone;
   bool a_scaled = false;  ///< A is s8 already and a_scale is an operand
 };
 
@@ -60,7 +59,6 @@ class PackedGemm {
              jit::KernelHandle quantize)
       : ctx_(std::move(ctx)),
         layout_(spec.layout),
-        rows_(spec.rows),
         a_scaled_(spec.a_scaled),
         dispatch_(std::move(dispatch)),
         plan_(std::move(plan)),
@@ -75,7 +73,6 @@ class PackedGemm {
 
   Context ctx_;
   WeightLayout layout_;
-  RowPreparation rows_;
   bool a_scaled_;
   Dispatch dispatch_;
   GemmPlan plan_;
@@ -108,23 +105,35 @@ Problem gemm_problem(const char* op, const Desc& desc) {
 jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefetch,
                               bool bf16) noexcept;
 
-/// Makes `spec` ask for kernels of one family. `family` holds the family's own fields; the rest
-/// follows from spec->problem, which must be complete, and from the machine.
+/// Rows up to which an avx512 kernel may stand in for an amx one: so few are multiplied as fast as
+/// the weights arrive.
+constexpr int64_t kFewRowsOnAvx512 = 4;
+
+/// A family of the kernels that `config` holds the own fields of; the rest of each kernel's Config
+/// follows from the problem, which must be complete but for isa, and from the machine.
 template <typename Config>
-void use_kernels(const Config& family, const jit::IsaFeatures& features, GemmSpec* spec) {
-  const auto config = [family, bf16 = features.bf16, problem = spec->problem](int mr, int nr,
-                                                                              int prefetch) {
-    Config c = family;
+GemmFamily make_family(const Config& config, IsaLevel level, const GemmFacts& facts,
+                       RowPreparation rows, const jit::IsaFeatures& features,
+                       const Problem& problem) {
+  const auto with_shape = [config, bf16 = features.bf16, problem](int mr, int nr, int prefetch) {
+    Config c = config;
     static_cast<jit::GemmConfig&>(c) = kernel_config(problem, mr, nr, prefetch, bf16);
     return c;
   };
-  spec->kernel_name = [config](int mr, int nr, int pf) { return to_string(config(mr, nr, pf)); };
-  spec->generate = [config](int mr, int nr, int pf) { return generate(config(mr, nr, pf)); };
+  GemmFamily family{level, facts, rows, {}, {}};
+  family.kernel_name = [with_shape](int mr, int nr, int pf) {
+    return to_string(with_shape(mr, nr, pf));
+  };
+  family.generate = [with_shape](int mr, int nr, int pf) {
+    return generate(with_shape(mr, nr, pf));
+  };
+  return family;
 }
 
-/// Makes `spec` multiply bf16 rows with weights of type b: with dot products, or with FMAs on
-/// widened rows where the CPU has no AVX512-BF16 or is slow at it. Equal bits either way.
-void use_bf16_kernels(DType b, const jit::IsaFeatures& features, PackedGemmSpec* spec);
+/// The families that multiply bf16 rows with weights of type b at ctx's level: AMX, or AVX-512 with
+/// dot products or, where the CPU has no AVX512-BF16 or is slow at it, with FMAs on widened rows
+/// (equal bits). AMX adds in another order, so that the two are mixed under kFastest only.
+void use_bf16_families(DType b, const ContextImpl& ctx, Invariance invariance, GemmSpec* spec);
 
 /// pack() and pack_gate_up() of an op whose Impl has `gemm`, `check_weights(weights, part)` and
 /// `pack(parts)`.

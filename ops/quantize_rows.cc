@@ -97,7 +97,7 @@ Result<QuantizeRows> QuantizeRows::Impl::create(const Context& ctx, const Quanti
   problem.group = desc.group;
   problem.a = desc.a;
   CreateReport report(ctx.impl(), std::move(problem));
-  Dispatch dispatch = choose_family(ctx.impl());
+  Dispatch dispatch = choose_family(ctx.impl(), "rows are quantized without tiles", 0);
   if (const Status s = report.dispatched(dispatch); !s.ok()) return s;
   const jit::QuantizeRowsAvx512Config config{desc.a, 1, kPoisonRegisters};
   auto kernel = ctx.impl().kernel(to_string(config), [&] { return generate(config); });
