@@ -14,13 +14,13 @@ const char* to_string(WeightLayout layout) noexcept {
     case WeightLayout::kNone:
       return "none";
     case WeightLayout::kBf16Vnni2N16:
-      return "bf16.vnni2.n16.v1";
+      return "bf16.vnni2.n16.v2";
     case WeightLayout::kU8Vnni4N16:
-      return "u8.vnni4.n16.v1";
+      return "u8.vnni4.n16.v2";
     case WeightLayout::kBf16Vnni2N16GateUp:
-      return "bf16.vnni2.n16.gateup.v1";
+      return "bf16.vnni2.n16.gateup.v2";
     case WeightLayout::kU8Vnni4N16GateUp:
-      return "u8.vnni4.n16.gateup.v1";
+      return "u8.vnni4.n16.gateup.v2";
   }
   return "unknown";
 }
@@ -48,8 +48,8 @@ const float* PackedWeights::scales() const noexcept {
 Result<WeightGeometry> weight_geometry(WeightLayout layout, int64_t n, int64_t k) noexcept {
   const LayoutTraits traits = layout_traits(layout);
   const CheckedSize panels = CheckedSize(ceil_div(n, kPanelColumns)) * traits.parts;
-  const CheckedSize panel_bytes =
-      CheckedSize(ceil_div(k, traits.k_step)) * static_cast<int64_t>(kLineBytes);
+  const CheckedSize panel_bytes = CheckedSize(ceil_div(k, traits.k_step * kLinesOfATile)) *
+                                  kLinesOfATile * static_cast<int64_t>(kLineBytes);
   const CheckedSize scale_offset = panels * panel_bytes;
   const CheckedSize scale_bytes =
       traits.scales ? panels * kPanelColumns * static_cast<int64_t>(sizeof(float)) : CheckedSize(0);

@@ -17,6 +17,9 @@ struct LayoutTraits {
   int k_step = 2;              ///< depths in one 64-byte line of a panel
   bool scales = false;         ///< one f32 a padded packed column behind the panels
 };
+/// Panels are whole AMX tiles deep: 16 lines.
+constexpr int64_t kLinesOfATile = 16;
+
 LayoutTraits layout_traits(WeightLayout layout) noexcept;
 
 constexpr int64_t kPanelColumns = 16;

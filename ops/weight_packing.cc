@@ -35,11 +35,12 @@ void pack_panel(const Source& from, int64_t first_row, uint32_t flip, int64_t pa
   const int64_t lines = panel_bytes / static_cast<int64_t>(kLineBytes);
   for (int64_t line = 0; line < lines; ++line) {
     const int64_t at = line * kCellBytes;
-    const auto present = static_cast<size_t>(std::min(kCellBytes, from.k_bytes - at));
+    const auto present =
+        static_cast<size_t>(std::clamp<int64_t>(from.k_bytes - at, 0, kCellBytes));
     std::byte* cell = to + line * static_cast<int64_t>(kLineBytes);
     for (int64_t c = 0; c < kPanelColumns; ++c, cell += kCellBytes) {
       uint32_t bits = 0;
-      if (c < columns)
+      if (c < columns && present > 0)
         std::memcpy(&bits, from.data + (first_row + c) * from.row_bytes + at, present);
       bits ^= flip;
       std::memcpy(cell, &bits, sizeof bits);

@@ -195,7 +195,7 @@ TEST(InspectCommand, SaysWhatIsFusedAndWhy) {
   EXPECT_EQ(modules.at("lm_head").at("fused"), "alone: no other module reads its input");
   if (!test::jit_runs()) return;
   EXPECT_EQ(qkvz.at("no_kernel"), nullptr);
-  EXPECT_EQ(qkvz.at("layout"), "u8.vnni4.n16.v1");
+  EXPECT_EQ(qkvz.at("layout"), "u8.vnni4.n16.v2");
   EXPECT_GE(qkvz.at("packed_bytes"), 48 * 16 + 48 * 4);
   EXPECT_FALSE(qkvz.at("kernels").empty());
   EXPECT_FALSE(qkvz.at("blocking").empty());

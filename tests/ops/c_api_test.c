@@ -512,7 +512,7 @@ static void test_int8(const char* path) {
   EXPECT_ERROR(quern_int8_gemm_pack_gate_up(plan, &weights, &weights, &packed, &status),
                QUERN_INVALID_ARGUMENT, "silu_mul");
   if (OK(quern_int8_gemm_pack(plan, &weights, &packed, &status))) {
-    mapped = through_a_file(packed, path, "u8.vnni4.n16.v1");
+    mapped = through_a_file(packed, path, "u8.vnni4.n16.v2");
     check_int8_run(plan, packed, a, w, scale);
     check_int8_run(plan, mapped, a, w, scale);
   }
@@ -574,7 +574,7 @@ static void test_bf16(const char* path) {
                "w.cols (34) must be 33");
   weights.cols = kK;
   if (!OK(quern_bf16_gemm_pack(plan, &weights, &packed, &status))) return;
-  mapped = through_a_file(packed, path, "bf16.vnni2.n16.v1");
+  mapped = through_a_file(packed, path, "bf16.vnni2.n16.v2");
   quern_packed_weights_destroy(packed); /* the mapped ones stand alone */
 
   bytes = quern_bf16_gemm_scratch_bytes(plan, kM);

@@ -57,7 +57,7 @@ TEST_P(GemmMemoryTest, PackedBytesAreThoseOfTheLayout) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(w.data()) % 64, 0u);
   const int64_t group = c.is_int8() ? 4 : 2;  // depths side by side
   for (int64_t j = 0; j < 32; ++j) {
-    for (int64_t k = 0; k < (7 + group - 1) / group * group; ++k) {
+    for (int64_t k = 0; k < 16 * group; ++k) {
       const int64_t element = (k / group) * 16 * group + (j % 16) * group + k % group;
       const std::byte* panel = w.data() + j / 16 * w.panel_bytes();
       const bool inside = j < 19 && k < 7;

@@ -57,13 +57,13 @@ TEST_F(PackedWeightsFile, FormatIsTheDocumentedOne) {
   EXPECT_EQ(f.get<uint32_t>(8), 0x01020304u);
   EXPECT_EQ(f.get<uint32_t>(12), 1u);
   EXPECT_EQ(f.get<uint32_t>(16), 4096u);
-  EXPECT_EQ(f.get<uint32_t>(20), 0x0202u);
+  EXPECT_EQ(f.get<uint32_t>(20), 0x0212u);
   EXPECT_EQ(f.get<uint32_t>(24), 4u);
   EXPECT_EQ(f.get<uint32_t>(28), 1u);
   EXPECT_EQ(f.get<int64_t>(32), 19);
   EXPECT_EQ(f.get<int64_t>(40), 6);
   for (size_t at = 48; at < 64; at += 8) EXPECT_EQ(f.get<int64_t>(at), 0) << at;
-  const int64_t panel = 2 * 64, panels = 4, scales = panels * 16 * 4;
+  const int64_t panel = 16 * 64, panels = 4, scales = panels * 16 * 4;
   EXPECT_EQ(f.get<int64_t>(64), panel);
   EXPECT_EQ(f.get<int64_t>(72), panels * panel);
   EXPECT_EQ(f.get<int64_t>(80), 4096);
@@ -180,19 +180,19 @@ TEST_F(PackedWeightsFile, FieldsThatFollowFromOthers) {
   expect_refused<uint32_t>(60, 0x80000000u, "flags is 2147483648, expected 0");
   for (const int64_t v : {int64_t{0}, int64_t{-64}, kMin, kMax, int64_t{65}}) {
     const std::string got = std::to_string(v);
-    expect_refused<int64_t>(64, v, "panel_bytes is " + got + ", expected 64");
-    expect_refused<int64_t>(72, v, "scale_offset is " + got + ", expected 64");
+    expect_refused<int64_t>(64, v, "panel_bytes is " + got + ", expected 1024");
+    expect_refused<int64_t>(72, v, "scale_offset is " + got + ", expected 1024");
     expect_refused<int64_t>(80, v, "payload_offset is " + got + ", expected 4096");
-    expect_refused<int64_t>(88, v, "payload_bytes is " + got + ", expected 128");
+    expect_refused<int64_t>(88, v, "payload_bytes is " + got + ", expected 1088");
   }
   for (const size_t at : {112, 2000, 4095}) {
     expect_refused<char>(at, 1, "reserved bytes after the header's 112 bytes are not all zero");
   }
   // Another layout of the same size, and another shape: everything that follows is checked.
-  expect_refused<uint32_t>(20, 0x0101, "dtype is 4, expected 1");
-  expect_refused<uint32_t>(20, 0x0202, "scale_offset is 64, expected 128");
-  expect_refused<int64_t>(32, 17, "scale_offset is 64, expected 128");
-  expect_refused<int64_t>(40, 5, "panel_bytes is 64, expected 128");
+  expect_refused<uint32_t>(20, 0x0111, "dtype is 4, expected 1");
+  expect_refused<uint32_t>(20, 0x0212, "scale_offset is 1024, expected 2048");
+  expect_refused<int64_t>(32, 17, "scale_offset is 1024, expected 2048");
+  expect_refused<int64_t>(40, 65, "panel_bytes is 1024, expected 2048");
 }
 
 // Fields that look at one another: a header that is right in itself over too few bytes.

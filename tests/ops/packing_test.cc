@@ -40,15 +40,15 @@ TEST_F(Packing, Int8PanelsScalesAndPadding) {
   const auto w = gemm->pack({matrix_view(codes.data(), kN, kK), vector_view(scale.data(), kN)});
   ASSERT_TRUE(w.ok()) << w.status().message();
   EXPECT_EQ(w->layout(), WeightLayout::kU8Vnni4N16);
-  EXPECT_STREQ(to_string(w->layout()), "u8.vnni4.n16.v1");
-  EXPECT_EQ(w->panel_bytes(), 2 * 64);
-  EXPECT_EQ(w->bytes(), 2u * 2 * 64 + 32 * sizeof(float));
+  EXPECT_STREQ(to_string(w->layout()), "u8.vnni4.n16.v2");
+  EXPECT_EQ(w->panel_bytes(), 16 * 64);
+  EXPECT_EQ(w->bytes(), 2u * 16 * 64 + 32 * sizeof(float));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(w->data()) % 64, 0u);
   for (int n = 0; n < 32; ++n) {
-    for (int k = 0; k < 8; ++k) {
+    for (int k = 0; k < 64; ++k) {
       const bool exists = n < kN && k < kK;
       const int want = exists ? codes[static_cast<size_t>(n * kK + k)] + 128 : 128;
-      ASSERT_EQ(byte_at(*w, n / 16 * 128 + k / 4 * 64 + n % 16 * 4 + k % 4), want) << n << ' ' << k;
+      ASSERT_EQ(byte_at(*w, n / 16 * 1024 + k / 4 * 64 + n % 16 * 4 + k % 4), want) << n << ' ' << k;
     }
     ASSERT_EQ(w->scales()[n], n < kN ? static_cast<float>(n + 1) : 0.0f);
   }
@@ -72,14 +72,14 @@ TEST_F(Packing, Bf16GateAndUpPanelsAlternate) {
       gemm->pack_gate_up(matrix_view(part[0].data(), kN, kK), matrix_view(part[1].data(), kN, kK));
   ASSERT_TRUE(w.ok()) << w.status().message();
   EXPECT_EQ(w->layout(), WeightLayout::kBf16Vnni2N16GateUp);
-  EXPECT_EQ(w->panel_bytes(), 2 * 64);
-  EXPECT_EQ(w->bytes(), 4u * 2 * 64);
+  EXPECT_EQ(w->panel_bytes(), 16 * 64);
+  EXPECT_EQ(w->bytes(), 4u * 16 * 64);
   EXPECT_EQ(w->scales(), nullptr);
   for (int p = 0; p < 2; ++p) {
     for (int n = 0; n < 32; ++n) {
-      for (int k = 0; k < 4; ++k) {
+      for (int k = 0; k < 32; ++k) {
         uint16_t got;
-        const int64_t at = (n / 16 * 2 + p) * 128 + k / 2 * 64 + n % 16 * 4 + k % 2 * 2;
+        const int64_t at = (n / 16 * 2 + p) * 1024 + k / 2 * 64 + n % 16 * 4 + k % 2 * 2;
         std::memcpy(&got, w->data() + at, 2);
         const bool exists = n < kN && k < kK;
         ASSERT_EQ(got, exists ? part[p][static_cast<size_t>(n * kK + k)].bits : 0) << p << ' ' << n;

@@ -13,20 +13,22 @@ inline namespace v0 {
 
 /// How packed bytes are laid out. The value names a byte format for ever: a change of layout is a
 /// new value. "n16" is a panel of 16 output columns that runs through all of K, so that a decode
-/// thread which takes four panels walks four sequential streams.
+/// thread which takes four panels walks four sequential streams. A line is 64 bytes of a panel; K
+/// is padded to 16 lines, a whole AMX tile, so that avx512 and amx kernels read the same bytes and
+/// neither reads beyond a panel.
 enum class WeightLayout : uint32_t {
   kNone = 0,
   /// panel p, k-pair i, column c, j in {0, 1}: bf16 W[16 p + c][2 i + j]; zero beyond N and K.
-  kBf16Vnni2N16 = 0x0101,
+  kBf16Vnni2N16 = 0x0111,
   /// panel p, k-quad i, column c, j in 0..3: u8 code W[16 p + c][4 i + j] + 128; 128 beyond N and
   /// K. Then one f32 scale for each of the padded columns, zero beyond N.
-  kU8Vnni4N16 = 0x0201,
+  kU8Vnni4N16 = 0x0211,
   /// As the two above with panels alternating: gate columns 16 p.., up columns 16 p...
-  kBf16Vnni2N16GateUp = 0x0102,
-  kU8Vnni4N16GateUp = 0x0202,
+  kBf16Vnni2N16GateUp = 0x0112,
+  kU8Vnni4N16GateUp = 0x0212,
 };
 
-/// "bf16.vnni2.n16.v1", "u8.vnni4.n16.v1", with ".gateup" where panels alternate.
+/// "bf16.vnni2.n16.v2", "u8.vnni4.n16.v2", with ".gateup" where panels alternate.
 QUERN_API const char* to_string(WeightLayout layout) noexcept;
 
 struct MapWeightsOptions {
