@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "jit/gemm_args.h"
+#include "tests/jit/amx_fixture.h"
 #include "tests/jit/config_matrix.h"
 #include "tests/jit/kernel_fixture.h"
 #include "xbyak/xbyak.h"
@@ -101,8 +102,10 @@ class Trampoline final : public Xbyak::CodeGenerator {
 class Arena {
  public:
   Arena() : bytes_(kBytes, 1) {}
-  GemmArgs gemm(bool last) {
+  GemmArgs gemm(bool last, int rows) {
     GemmArgs args;
+    args.m = rows;
+    args.tiles = bytes_.data() + kBytes / 4;
     args.a = bytes_.data();
     args.a_stride = 64;
     args.b = bytes_.data();
@@ -143,8 +146,47 @@ class Arena {
   uint32_t control_[2] = {};
 };
 
-class CallContract : public KernelTest {
+template <typename Fixture>
+class CallContractOf : public Fixture {
  protected:
+  /// The kernels of one level, every one eight times.
+  void check_kernels(IsaLevel level) {
+    constexpr uint32_t kFtz = 0x8000, kDaz = 0x0040, kDefault = 0x1f80;
+    constexpr uint32_t kMxcsr[] = {kDefault, kDefault | kFtz, kDefault | kDaz,
+                                   kDefault | kFtz | kDaz | 0x6000};  // and rounding toward zero
+    constexpr uint16_t kX87[] = {0x037f, 0x027f, 0x0f7f, 0x047f};
+    const CodeMemory memory;
+    Arena arena;
+    int calls = 0, without_bf16 = 0;
+    for (const AnyKernel& kernel : every_kernel()) {
+      if (kernel.level != level) continue;
+      if (kernel.bf16 && !this->features_.bf16) {
+        ++without_bf16;
+        continue;
+      }
+      const auto code = kernel.make();
+      ASSERT_TRUE(code.ok()) << kernel.name;
+      const auto block = memory.publish(code->bytes.data(), code->bytes.size());
+      ASSERT_TRUE(block.ok()) << block.status().message();
+      for (size_t setting = 0; setting < 4; ++setting) {
+        for (const bool other_way_out : {false, true}) {
+          const GemmArgs gemm = arena.gemm(other_way_out, kernel.rows);
+          const QuantizeRowsArgs rows = arena.quantize_rows(other_way_out);
+          const void* args =
+              kernel.args == KernelArgs::kGemm ? static_cast<const void*>(&gemm) : &rows;
+          call((*block)->entry(), args, kMxcsr[setting], kX87[setting]);
+          ASSERT_NO_FATAL_FAILURE(expect_contract(kernel.name));
+          ASSERT_NO_FATAL_FAILURE(after_call(kernel.name));
+          ++calls;
+        }
+      }
+    }
+    EXPECT_GT(calls, 8 * 500);
+    this->RecordProperty("calls", calls);
+    this->RecordProperty("not_run_without_avx512_bf16", without_bf16);
+  }
+  virtual void after_call(const std::string& /*name*/) {}
+
   void call(const void* entry, const void* args, uint32_t mxcsr, uint16_t x87) {
     std::memset(g_state.vectors, 0xa5, sizeof g_state.vectors);
     for (size_t i = 0; i < 6; ++i) {
@@ -183,38 +225,21 @@ class CallContract : public KernelTest {
   Trampoline trampoline_;
 };
 
+using CallContract = CallContractOf<KernelTest>;
+
 TEST_F(CallContract, EveryKernelUnderEveryControlWord) {
-  constexpr uint32_t kFtz = 0x8000, kDaz = 0x0040, kDefault = 0x1f80;
-  constexpr uint32_t kMxcsr[] = {kDefault, kDefault | kFtz, kDefault | kDaz,
-                                 kDefault | kFtz | kDaz | 0x6000};  // and rounding toward zero
-  constexpr uint16_t kX87[] = {0x037f, 0x027f, 0x0f7f, 0x047f};
-  const CodeMemory memory;
-  Arena arena;
-  int calls = 0, without_bf16 = 0;
-  for (const AnyKernel& kernel : every_kernel()) {
-    if (kernel.bf16 && !features_.bf16) {
-      ++without_bf16;
-      continue;
-    }
-    const auto code = kernel.make();
-    ASSERT_TRUE(code.ok()) << kernel.name;
-    const auto block = memory.publish(code->bytes.data(), code->bytes.size());
-    ASSERT_TRUE(block.ok()) << block.status().message();
-    for (size_t setting = 0; setting < 4; ++setting) {
-      for (const bool other_way_out : {false, true}) {
-        const GemmArgs gemm = arena.gemm(other_way_out);
-        const QuantizeRowsArgs rows = arena.quantize_rows(other_way_out);
-        const void* args =
-            kernel.args == KernelArgs::kGemm ? static_cast<const void*>(&gemm) : &rows;
-        call((*block)->entry(), args, kMxcsr[setting], kX87[setting]);
-        ASSERT_NO_FATAL_FAILURE(expect_contract(kernel.name));
-        ++calls;
-      }
-    }
+  check_kernels(IsaLevel::kAvx512);
+}
+
+class AmxCallContract : public CallContractOf<AmxKernelTest> {
+  void after_call(const std::string& name) override {
+    ASSERT_EQ(tiles_.store(), TileConfig{}) << name << " leaves tiles configured";
   }
-  EXPECT_GT(calls, 8 * 500);
-  RecordProperty("calls", calls);
-  RecordProperty("not_run_without_avx512_bf16", without_bf16);
+  TileConfigCode tiles_;
+};
+
+TEST_F(AmxCallContract, EveryKernelUnderEveryControlWord) {
+  check_kernels(IsaLevel::kAmx);
 }
 
 // The trampoline itself: a function that breaks one rule is caught breaking that one.

@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "jit/bf16_gemm_amx.h"
 #include "jit/bf16_gemm_avx512.h"
 #include "jit/bf16_gemm_fma_avx512.h"
+#include "jit/int8_gemm_amx.h"
 #include "jit/int8_gemm_avx512.h"
 #include "jit/kernel.h"
 #include "jit/quantize_rows_avx512.h"
@@ -78,6 +80,41 @@ inline std::vector<Bf16GemmFmaAvx512Config> all_bf16_fma() {
   return all_bf16_of<Bf16GemmFmaAvx512Config>();
 }
 
+/// As with_shapes, in rows of tiles, and some that are not.
+template <typename Config>
+std::vector<Config> with_tiles(const Config& base) {
+  std::vector<Config> all;
+  for (int mr : {0, 1, 15, 16, 17, 32, 48}) {
+    for (int nr = 0; nr <= 5; ++nr) {
+      for (const GemmEpilogue& epilogue : all_epilogues()) {
+        for (int prefetch : {0, 2, 4 * nr}) {
+          Config config = base;
+          config.mr = mr;
+          config.nr = nr;
+          config.prefetch = prefetch;
+          config.poison = prefetch == 2;
+          config.bf16 = prefetch != 0;
+          config.epilogue = epilogue;
+          all.push_back(config);
+        }
+      }
+    }
+  }
+  return all;
+}
+inline std::vector<Int8GemmAmxConfig> all_int8_amx() {
+  std::vector<Int8GemmAmxConfig> all = with_tiles(Int8GemmAmxConfig{});
+  const auto wide = with_tiles(Int8GemmAmxConfig{{}, true});
+  all.insert(all.end(), wide.begin(), wide.end());
+  return all;
+}
+inline std::vector<Bf16GemmAmxConfig> all_bf16_amx() {
+  std::vector<Bf16GemmAmxConfig> all = with_tiles(Bf16GemmAmxConfig{});
+  const auto codes = with_tiles(Bf16GemmAmxConfig{{}, DType::kU8});
+  all.insert(all.end(), codes.begin(), codes.end());
+  return all;
+}
+
 inline std::vector<QuantizeRowsAvx512Config> all_quantize_rows() {
   std::vector<QuantizeRowsAvx512Config> all;
   for (DType a : {DType::kBF16, DType::kF32, DType::kS8, DType::kU8, DType::kF16}) {
@@ -97,6 +134,7 @@ struct AnyKernel {
   KernelArgs args = KernelArgs::kGemm;
   IsaLevel level = IsaLevel::kAvx512;
   bool bf16 = false;  ///< may use AVX512-BF16: bf16 products, or rounding to bf16
+  int rows = 0;       ///< mr of a GEMM kernel
   std::function<Result<GeneratedCode>()> make;
 };
 
@@ -116,12 +154,32 @@ inline bool uses_bf16(const QuantizeRowsAvx512Config&) {
   return false;
 }
 
+constexpr IsaLevel level_of(const GemmConfig&) {
+  return IsaLevel::kAvx512;
+}
+constexpr IsaLevel level_of(const Int8GemmAmxConfig&) {
+  return IsaLevel::kAmx;
+}
+constexpr IsaLevel level_of(const Bf16GemmAmxConfig&) {
+  return IsaLevel::kAmx;
+}
+constexpr IsaLevel level_of(const QuantizeRowsAvx512Config&) {
+  return IsaLevel::kAvx512;
+}
+
+constexpr int rows_of(const GemmConfig& config) {
+  return config.mr;
+}
+constexpr int rows_of(const QuantizeRowsAvx512Config&) {
+  return 0;
+}
+
 template <typename Config>
 void add_legal(const std::vector<Config>& configs, std::vector<AnyKernel>* out) {
   for (const Config& config : configs) {
     if (invalid(config) != nullptr) continue;
-    out->push_back({to_string(config), args_of(config), IsaLevel::kAvx512, uses_bf16(config),
-                    [config] { return generate(config); }});
+    out->push_back({to_string(config), args_of(config), level_of(config), uses_bf16(config),
+                    rows_of(config), [config] { return generate(config); }});
   }
 }
 
@@ -131,6 +189,8 @@ inline std::vector<AnyKernel> every_kernel() {
   add_legal(all_int8(), &all);
   add_legal(all_bf16(), &all);
   add_legal(all_bf16_fma(), &all);
+  add_legal(all_int8_amx(), &all);
+  add_legal(all_bf16_amx(), &all);
   add_legal(all_quantize_rows(), &all);
   return all;
 }

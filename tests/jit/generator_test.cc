@@ -62,6 +62,12 @@ TEST(Generators, Bf16GemmFma) {
 TEST(Generators, QuantizeRows) {
   check_family(all_quantize_rows(), parse_quantize_rows_avx512);
 }
+TEST(Generators, Int8GemmAmx) {
+  check_family(all_int8_amx(), parse_int8_gemm_amx);
+}
+TEST(Generators, Bf16GemmAmx) {
+  check_family(all_bf16_amx(), parse_bf16_gemm_amx);
+}
 
 // reliability.md, J4: what a config generates depends on nothing else, neither on the thread nor on
 // what was generated before it.

@@ -4,7 +4,6 @@
 
 #include <ostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "quern/context.h"
@@ -19,37 +18,23 @@ struct TestIsa {
   std::string skip_reason;  ///< empty: run
 };
 
-/// Every level there is, always: a level that cannot be tested here is skipped by name.
-inline std::vector<TestIsa> isas_to_test() {
-  TestIsa avx512{"avx512_native", IsaLevel::kAvx512, ""};
-  const Context probe;
-  if (probe.isa() < IsaLevel::kAvx512) {
-    avx512.skip_reason = "this machine has no avx512 level:";
-    for (const IsaStage& stage : probe.isa_report().stages) {
-      if (!stage.passed) avx512.skip_reason += " [" + stage.name + "] " + stage.detail;
-    }
-  }
-  return {avx512, TestIsa{"amx", IsaLevel::kAmx,
-                          "amx kernels and their emulation come with a later issue"}};
-}
+/// Every level there is, always: a level that cannot be tested here is skipped by name. AMX is
+/// "amx_native" where the CPU has it and "amx_emulated" elsewhere.
+std::vector<TestIsa> isas_to_test();
 
-/// A context capped at the level, with the given pool and a kernel cache of its own.
-inline Context context_at(const TestIsa& isa, ThreadPool* pool = nullptr,
-                          const TuningSource* tuning = nullptr) {
-  ContextOptions options;
-  options.max_isa = isa.level;
-  options.pool = pool;
-  options.tuning = tuning;
-  Result<Context> made = Context::create(options);
-  EXPECT_TRUE(made.ok()) << made.status().message();
-  return made.ok() ? std::move(made).value() : Context();
-}
+/// A context capped at the level, with the given pool and a kernel cache of its own. The first one
+/// at an emulated level starts the emulation, which lasts until the process ends.
+Context context_at(const TestIsa& isa, ThreadPool* pool = nullptr,
+                   const TuningSource* tuning = nullptr);
 
 /// Serial, made once a process and level: a kernel is generated once however many cases use it.
 inline const Context& shared_context(const TestIsa& isa) {
-  static const Context avx512 = context_at({"", IsaLevel::kAvx512, ""});
-  static const Context amx = context_at({"", IsaLevel::kAmx, ""});
-  return isa.level == IsaLevel::kAmx ? amx : avx512;
+  if (isa.level == IsaLevel::kAmx) {
+    static const Context amx = context_at(isa);
+    return amx;
+  }
+  static const Context avx512 = context_at(isa);
+  return avx512;
 }
 
 inline std::string isa_name(const ::testing::TestParamInfo<TestIsa>& info) {
