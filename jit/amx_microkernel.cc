@@ -209,15 +209,8 @@ void AmxMicrokernel::emit_k_loop() {
   ahead_ = gp.take("prefetch");
   Xbyak::Label part, part_done;
   if (streams()) {
-    if (shape().nr > 1) {
-      p_ = gp.take("panel_stride");
-      mov(p_, arg(offsetof(GemmArgs, panel_stride)));
-    }
-    if (shape().nr > 3) {
-      p3_ = gp.take("panel_stride*3");
-      lea(p3_, ptr[p_ + p_ * 2]);
-    }
     mov(ahead_, arg(offsetof(GemmArgs, prefetch)));
+    sub(ahead_, panel(0));
     mov(*count, arg(offsetof(GemmArgs, prefetch_steps)));
     shr(*count, step_.panel_lines == 16 ? 4 : 3);
     jz(part_done, T_NEAR);
@@ -229,12 +222,11 @@ void AmxMicrokernel::emit_k_loop() {
   emit_turns(*count);
   L(part_done);
   mov(ahead_, arg(offsetof(GemmArgs, prefetch_next)));
+  if (streams()) sub(ahead_, panel(0));
   mov(*count, *steps);
   mov(Xbyak::Reg32((*steps).getIdx()), 0);
   test(*count, *count);
   jnz(part, T_NEAR);
-  if (streams() && shape().nr > 1) gp.give_back(p_);
-  if (streams() && shape().nr > 3) gp.give_back(p3_);
   gp.give_back(ahead_);
 }
 
@@ -250,22 +242,17 @@ void AmxMicrokernel::emit_turns(const Xbyak::Reg64& count) {
   });
 }
 
+// Streams lie as far from one another as the panels do, so that one distance serves them all.
 void AmxMicrokernel::emit_prefetch() {
   if (shape().prefetch == 0) return;
-  const int lines = streams() ? step_.panel_lines : lines_ahead();
-  for (int i = 0; i < lines; ++i) {
-    if (!streams()) {
-      prefetcht1(ptr[ahead_ + i * 64]);
-      continue;
+  if (streams()) {
+    for (int i = 0; i < step_.panel_lines; ++i) {
+      for (const Xbyak::Reg64& b : b_) prefetcht0(ptr[b + ahead_ + i * 64]);
     }
-    for (int v = 0; v < shape().nr; ++v) {
-      const Xbyak::RegExp at = v == 0   ? Xbyak::RegExp(ahead_)
-                               : v == 1 ? ahead_ + p_
-                               : v == 2 ? ahead_ + p_ * 2
-                                        : ahead_ + p3_;
-      prefetcht0(ptr[at + i * 64]);
-    }
+    return;
   }
+  const int lines = shape().prefetch * step_.panel_lines / kAhead;
+  for (int i = 0; i < lines; ++i) prefetcht1(ptr[ahead_ + i * 64]);
   add(ahead_, lines * 64);
 }
 

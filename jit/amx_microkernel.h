@@ -103,11 +103,10 @@ class AmxMicrokernel : public GemmEmitter {
   void emit_load(const Xbyak::Tmm& t, const Xbyak::Address& from) { tileloadd(t, from); }
   void emit_save(const Xbyak::Tmm& t, const Xbyak::Address& to) { tilestored(to, t); }
   bool streams() const { return shape().prefetch == kAhead * shape().nr; }
-  /// Lines that a step fetches ahead.
-  int lines_ahead() const { return shape().prefetch * step_.panel_lines / kAhead; }
 
   Step step_;
-  Xbyak::Reg64 a_, a_high_, s_, line_, k_, ahead_, p_, p3_, tiles_, row_;
+  /// ahead_: where lines are fetched, or with streams how far from where the panels are read.
+  Xbyak::Reg64 a_, a_high_, s_, line_, k_, ahead_, tiles_, row_;
   std::vector<Xbyak::Reg64> b_;
   Xbyak::Label palettes_;
 };
