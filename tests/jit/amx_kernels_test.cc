@@ -78,9 +78,11 @@ class AmxKernels : public AmxKernelTest {
     return rows;
   }
 
-  /// Every register block, prefetch, number of rows, depth and width.
+  /// Every register block, prefetch, number of rows, depth and width. A tile's `depth` is in
+  /// panel_lines of each panel.
   template <typename Config>
-  void check_shapes(const Config& base, bool s8_rows, bool u8_weights, int step_lines) {
+  void check_shapes(const Config& base, bool s8_rows, bool u8_weights, int depth,
+                    int panel_lines) {
     Numbers numbers(7);
     int kernels = 0;
     for (int mr : {16, 32}) {
@@ -99,7 +101,7 @@ class AmxKernels : public AmxKernelTest {
               const Block block = amx_block(m, 16 * nr, k, numbers);
               const int n = 16 * (nr - 1) + 1 + static_cast<int>(numbers.next() % 16);
               Call call(block, s8_rows, u8_weights, n);
-              hint(&call.args, k / step_lines * 16, numbers);
+              hint(&call.args, k / depth * panel_lines, numbers);
               kernel->call(call.args);
               expect_block(block, call.out, n, s8_rows, u8_weights, kernel->name);
               if (HasFatalFailure()) return;
@@ -117,19 +119,19 @@ class AmxKernels : public AmxKernelTest {
 };
 
 TEST_F(AmxKernels, Int8EveryShapeAndTail) {
-  check_shapes(Int8GemmAmxConfig{}, true, true, 64);
+  check_shapes(Int8GemmAmxConfig{}, true, true, 64, 16);
 }
 
 TEST_F(AmxKernels, Int8WideEveryShapeAndTail) {
-  check_shapes(Int8GemmAmxConfig{{}, true}, true, true, 64);
+  check_shapes(Int8GemmAmxConfig{{}, true}, true, true, 64, 16);
 }
 
 TEST_F(AmxKernels, Bf16EveryShapeAndTail) {
-  check_shapes(Bf16GemmAmxConfig{}, false, false, 32);
+  check_shapes(Bf16GemmAmxConfig{}, false, false, 32, 16);
 }
 
 TEST_F(AmxKernels, Bf16TimesU8EveryShapeAndTail) {
-  check_shapes(Bf16GemmAmxConfig{{}, DType::kU8}, false, true, 32);
+  check_shapes(Bf16GemmAmxConfig{{}, DType::kU8}, false, true, 32, 8);
 }
 
 TEST_F(AmxKernels, EveryU8CodeDecodesExactly) {

@@ -1,5 +1,5 @@
-// The one chain of f32 accumulation: literal numbers (bug_log B20, B21), and a model of the bf16
-// dot product that every kernel of the avx512 level must match bit for bit on normal values.
+// The one chain of f32 accumulation: literal numbers (bug_log B20, B21), and models of the bf16 dot
+// products, which every kernel of a level must match bit for bit on normal values.
 #include <cmath>
 #include <cstring>
 
@@ -26,8 +26,32 @@ float dot_bf16_chain(const MatrixView& a, int64_t row, const MatrixView& w, int6
   return acc;
 }
 
+/// tdpbf16ps on one element: in each tile of 32 depths the even and the odd ones are summed apart by
+/// fused multiply-adds from zero, and their sum is added to the accumulator last.
+float dot_bf16_tiles(const MatrixView& a, int64_t row, const MatrixView& w, int64_t col) {
+  const auto element = [](const MatrixView& m, int64_t i, int64_t k) {
+    if (k >= m.cols) return 0.0f;
+    const float x = static_cast<float>(reference::load(m, i, k));
+    return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
+  };
+  float acc = 0;
+  for (int64_t tile = 0; tile < a.cols; tile += 32) {
+    float sum[2] = {0, 0};
+    for (int64_t k = tile; k < tile + 32; ++k) {
+      sum[k % 2] = std::fmaf(element(a, row, k), element(w, col, k), sum[k % 2]);
+    }
+    const float both = sum[0] + sum[1];
+    acc = acc + both;
+  }
+  return acc;
+}
+
 class Bf16ChainTest : public IsaTest {
  protected:
+  float dot(const GemmData& data, int64_t i, int64_t j) const {
+    const auto model = GetParam().level == IsaLevel::kAmx ? dot_bf16_tiles : dot_bf16_chain;
+    return model(data.a.view(), i, data.w[0].view(), j);
+  }
   void expect_chain(const GemmCase& c) {
     GemmData data(c);
     Result<GemmOp> op = GemmOp::create(ctx(), c);
@@ -36,7 +60,7 @@ class Bf16ChainTest : public IsaTest {
     ASSERT_TRUE(op->run(args_of(c, data)).ok());
     for (int64_t i = 0; i < c.problem.m; ++i) {
       for (int64_t j = 0; j < c.problem.n; ++j) {
-        float t = dot_bf16_chain(data.a.view(), i, data.w[0].view(), j);
+        float t = dot(data, i, j);
         if (c.is_int8()) t = t * static_cast<float>(data.w_scale[0].get(0, j));
         if (c.problem.epilogue.bias) t = t + static_cast<float>(data.bias.get(0, j));
         if (c.problem.epilogue.residual) t = t + static_cast<float>(data.residual.get(i, j));
@@ -103,6 +127,10 @@ TEST_P(Bf16ChainTest, CancellationKeepsTheSmallTerm) {
 }
 
 TEST_P(Bf16ChainTest, EqualsTheModelBitForBit) {
+  if (GetParam().name == "amx_native") {
+    // The manual gives the order as pseudo-code; nobody promises that silicon rounds like it.
+    GTEST_SKIP() << "not run: the model is the manual's and the emulator's";
+  }
   for (const int kind : {0, 4}) {  // bf16 and w8a16
     uint64_t variant = 0;
     for (const int64_t k : {1, 2, 3, 4, 5, 7, 8, 31, 32, 33, 63, 64, 65, 130, 257, 1000, 2500}) {

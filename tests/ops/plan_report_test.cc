@@ -49,7 +49,7 @@ bool is_time(const std::string& ms) {
   return point != std::string::npos && ms.size() == point + 7 && ms.find('-') == std::string::npos;
 }
 
-/// A machine with AMX, for which this version generates avx512 kernels.
+/// Plans on a machine of the test's making; what runs needs this machine's AVX-512.
 class PlanReport : public ::testing::Test {
  protected:
   PlanReport() {
@@ -61,11 +61,10 @@ class PlanReport : public ::testing::Test {
   Context context() {
     auto made = make_context(options_, cpu_, jit::system_memory());
     EXPECT_TRUE(made.ok()) << made.status().message();
-    EXPECT_EQ(made->isa(), IsaLevel::kAmx);
     return *made;
   }
 
-  jit::FakeCpu cpu_ = test::amx_machine();
+  jit::FakeCpu cpu_ = test::avx512_machine();
   test::ScriptedPool pool_{3};
   ContextOptions options_;
   Lines lines_;
@@ -81,18 +80,53 @@ Int8GemmDesc wide_desc() {
 }
 
 TEST_F(PlanReport, IsaIsTheChosenFamilysNotTheContexts) {
+  cpu_ = test::amx_machine();
   const Context ctx = context();
+  EXPECT_EQ(ctx.isa(), IsaLevel::kAmx);
   const auto int8 = Int8Gemm::create(ctx, wide_desc());
   const auto bf16 = Bf16Gemm::create(ctx, {16, 64, DType::kF32, {}, Invariance::kStrict});
   const auto quantize = QuantizeRows::create(ctx, {64, DType::kF32, 0});
   ASSERT_TRUE(int8.ok() && bf16.ok() && quantize.ok());
-  EXPECT_EQ(int8->isa(), IsaLevel::kAvx512);
-  EXPECT_EQ(bf16->isa(), IsaLevel::kAvx512);
+  EXPECT_EQ(int8->isa(), IsaLevel::kAmx);
+  EXPECT_EQ(bf16->isa(), IsaLevel::kAmx);
   EXPECT_EQ(quantize->isa(), IsaLevel::kAvx512);
   const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
-  EXPECT_EQ(first_line(int8->explain()), kWide);
-  EXPECT_EQ(first_line(bf16->explain()), "bf16_gemm/n:16/k:64/c:f32/isa:avx512/thr:3");
+  EXPECT_EQ(first_line(int8->explain()), "int8_gemm/n:4096/k:64/isa:amx/thr:3");
+  EXPECT_EQ(first_line(bf16->explain()), "bf16_gemm/n:16/k:64/c:f32/isa:amx/thr:3");
   EXPECT_EQ(first_line(quantize->explain()), "quantize_rows/k:64/a:f32/isa:avx512/thr:3");
+}
+
+// Design section 4: integers may change family with M because that changes no bit, floats only where
+// the Desc allows it.
+TEST_F(PlanReport, FamiliesByInvariance) {
+  cpu_ = test::amx_machine();
+  const Context ctx = context();
+  Int8GemmDesc int8;
+  int8.n = 64;
+  int8.k = 64;
+  Bf16GemmDesc bf16;
+  bf16.n = 64;
+  bf16.k = 64;
+  const auto families = [](const std::string& text) {
+    std::string found;
+    for (const char* line : {"  amx: chosen\n", "  avx512: chosen for m 1..4\n",
+                             "  avx512: refused: amx is preferred, and adds up in another order\n"}) {
+      if (text.find(line) != std::string::npos) found += line;
+    }
+    return found;
+  };
+  constexpr char kBoth[] = "  amx: chosen\n  avx512: chosen for m 1..4\n";
+  constexpr char kOne[] =
+      "  amx: chosen\n  avx512: refused: amx is preferred, and adds up in another order\n";
+  for (const Invariance invariance : {Invariance::kStrict, Invariance::kFastest}) {
+    const bool strict = invariance == Invariance::kStrict;
+    int8.invariance = bf16.invariance = invariance;
+    int8.activations = Int8Activations::kDynamicS8;
+    EXPECT_EQ(families(Int8Gemm::create(ctx, int8)->explain()), kBoth);
+    EXPECT_EQ(families(Bf16Gemm::create(ctx, bf16)->explain()), strict ? kOne : kBoth);
+    int8.activations = Int8Activations::kBF16;
+    EXPECT_EQ(families(Int8Gemm::create(ctx, int8)->explain()), strict ? kOne : kBoth);
+  }
 }
 
 TEST_F(PlanReport, LinesOfACreate) {
@@ -100,7 +134,7 @@ TEST_F(PlanReport, LinesOfACreate) {
   const auto refused = lines_of(lines_, "dispatch", "int8_gemm");
   ASSERT_EQ(refused.size(), 2u);
   EXPECT_EQ(refused[0], (Fields{"quern_verbose", "v1", "dispatch", "int8_gemm", "amx", kWide,
-                                "thr3", "-", "no AMX generator in this version of quern"}));
+                                "thr3", "-", "this machine has no usable AMX (quern-smoke doctor names the failed stage)"}));
   EXPECT_EQ(refused[1][4], "reference");
   EXPECT_EQ(refused[1][5], kWide);
   const auto created = lines_of(lines_, "create", "int8_gemm");

@@ -10,6 +10,7 @@
 
 #include "quern/bf16_gemm.h"
 #include "quern/int8_gemm.h"
+#include "tests/support/isa_list.h"
 
 namespace quern {
 namespace {
@@ -29,31 +30,34 @@ class OneAnswer : public TuningSource {
   GemmBlocking answer_;
 };
 
-class Tuning : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (Context().isa() < IsaLevel::kAvx512) GTEST_SKIP() << "not run: plans need AVX-512";
-  }
-};
-
-Context context_with(const TuningSource* source) {
-  ContextOptions options;
-  options.tuning = source;
-  return *Context::create(options);
-}
-
 struct RunResult {
   std::vector<float> c;
   std::string explain;
 };
 
-RunResult run_int8(const TuningSource* source) {
+class Tuning : public test::IsaTest {
+ protected:
+  bool tiles() const { return GetParam().level == IsaLevel::kAmx; }
+  /// A legal register block of the level.
+  GemmBlocking block() const {
+    return tiles() ? GemmBlocking{32, 2, 64, 32, 0, 0} : GemmBlocking{6, 4, 64, 64, 0, 0};
+  }
+  template <typename T, typename V>
+  GemmBlocking with(T GemmBlocking::*field, V value) const {
+    GemmBlocking changed = block();
+    changed.*field = static_cast<T>(value);
+    return changed;
+  }
+  RunResult run_int8(const TuningSource* source) const;
+};
+
+RunResult Tuning::run_int8(const TuningSource* source) const {
   constexpr int kM = 23, kN = 150, kK = 700;
   Int8GemmDesc desc;
   desc.n = kN;
   desc.k = kK;
   desc.c = DType::kF32;
-  const auto gemm = Int8Gemm::create(context_with(source), desc);
+  const auto gemm = Int8Gemm::create(test::context_at(GetParam(), nullptr, source), desc);
   EXPECT_TRUE(gemm.ok());
   std::vector<int8_t> codes(kN * kK);
   std::vector<bfloat16> a(kM * kK);
@@ -73,14 +77,17 @@ RunResult run_int8(const TuningSource* source) {
   return result;
 }
 
-TEST_F(Tuning, LegalEntriesChangeNoBitAndAreNamed) {
+TEST_P(Tuning, LegalEntriesChangeNoBitAndAreNamed) {
   const RunResult plain = run_int8(nullptr);
   EXPECT_NE(plain.explain.find("compiled-in defaults"), std::string::npos);
-  for (int mr : {1, 2, 5, 6}) {
+  const int step = tiles() ? 16 : 1;
+  const std::vector<int> rows = tiles() ? std::vector<int>{1, 2} : std::vector<int>{1, 2, 5, 6};
+  for (const int mr : rows) {
     for (int64_t kc : {0, 64, 256, 640}) {
       for (int64_t mc : {6, 7, 64}) {
         for (int prefetch : {0, 64, 2048}) {
-          const OneAnswer source({mr, 4, mc, 64, kc, prefetch});
+          const int nr = block().nr;
+          const OneAnswer source({mr * step, nr, mc * step, 16 * nr, kc, prefetch});
           const RunResult tuned = run_int8(&source);
           ASSERT_EQ(std::memcmp(tuned.c.data(), plain.c.data(), plain.c.size() * 4), 0)
               << "mr " << mr << " kc " << kc << " mc " << mc;
@@ -91,12 +98,13 @@ TEST_F(Tuning, LegalEntriesChangeNoBitAndAreNamed) {
   }
 }
 
-TEST_F(Tuning, IllegalEntriesAreRefusedWithTheRule) {
+TEST_P(Tuning, IllegalEntriesAreRefusedWithTheRule) {
   const RunResult plain = run_int8(nullptr);
   for (const GemmBlocking& bad :
-       {GemmBlocking{0, 4, 64, 64, 0, 0}, GemmBlocking{6, 4, 64, 64, 63, 0},
-        GemmBlocking{99, 4, 64, 64, 0, 0}, GemmBlocking{6, 4, 64, 64, 0, -64},
-        GemmBlocking{6, 4, -1, 64, 0, 0}, GemmBlocking{6, 4, 64, 0, 0, 0}}) {
+       {with(&GemmBlocking::mr, 0), with(&GemmBlocking::mr, 99), with(&GemmBlocking::kc, 63),
+        with(&GemmBlocking::prefetch_bytes, -64), with(&GemmBlocking::mc, -1),
+        with(&GemmBlocking::nc, 0), with(&GemmBlocking::nr, 5),
+        with(tiles() ? &GemmBlocking::mr : &GemmBlocking::nr, tiles() ? 31 : 0)}) {
     const OneAnswer source(bad);
     const RunResult tuned = run_int8(&source);
     EXPECT_EQ(std::memcmp(tuned.c.data(), plain.c.data(), plain.c.size() * 4), 0);
@@ -104,14 +112,16 @@ TEST_F(Tuning, IllegalEntriesAreRefusedWithTheRule) {
   }
 }
 
-TEST_F(Tuning, AskedOnceForEachBucketAtCreateAndNeverAtRun) {
-  const OneAnswer source({6, 4, 64, 64, 0, 0});
+TEST_P(Tuning, AskedOnceForEachBucketAtCreateAndNeverAtRun) {
+  const OneAnswer source(block());
   run_int8(&source);
   EXPECT_EQ(source.asked.size(), 24u);
   EXPECT_EQ(source.asked.count(1), 1u);
   EXPECT_EQ(source.asked.count(16), 1u);
   EXPECT_EQ(source.asked.count(32), 1u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Ops, Tuning, ::testing::ValuesIn(test::isas_to_test()), test::isa_name);
 
 }  // namespace
 }  // namespace quern
