@@ -41,7 +41,7 @@ class AmxStrictDeathTest : public TrapTest {
     // Other tests' threads do not exist here, and the fork keeps the code's address.
     GTEST_FLAG_SET(death_test_style, "fast");
   }
-  Config config_ = Config().all(2, 8).tile(3, 17 - 1, 64);
+  Config config_ = Config().all(2, 8).tile(3, 16, 64);
 };
 
 TEST_F(AmxStrictDeathTest, ReportNamesInstructionPlaceAndRule) {
@@ -49,9 +49,11 @@ TEST_F(AmxStrictDeathTest, ReportNamesInstructionPlaceAndRule) {
       run_in_scope(
           {}, [](Code& g) { g.tdpbssd(g.tmm0, g.tmm1, g.tmm1); }, config_),
       "amx emulator: tdpbssd tmm0,tmm1,tmm1 at rip 0x[0-9a-f]+: two operands are the same");
-  EXPECT_DEATH(run_in_scope(
-                   {}, [](Code& g) { g.ldtilecfg(g.ptr[g.rdi + 48]); }, config_),
-               "ldtilecfg \\[rdi\\+0x30\\] at rip 0x[0-9a-f]+: #GP: LDTILECFG: the palette");
+  Config wrong = config_;
+  wrong.tile(7, 17, 8);
+  const auto configure = [](Code& g) { g.ldtilecfg(g.ptr[g.rsi]); };
+  EXPECT_DEATH(run_in_scope({}, configure, config_, wrong.bytes),
+               "ldtilecfg \\[rsi\\] at rip 0x[0-9a-f]+: #GP: LDTILECFG: rows is above 16");
   EXPECT_DEATH(run_in_scope(
                    {},
                    [](Code& g) {
