@@ -19,7 +19,8 @@ struct CpuOptions {
 /// and the kernel's permission, which is the one that the trap layer knows (note_permission): given
 /// on request, for the whole process, and never asked of the real kernel. Everything else is what
 /// `real` answers, in particular whether the machine has AVX-512. Leaf 0Dh does not list tile
-/// state. Thread-safe as `real` is; `real` outlives it.
+/// state. For machines without AMX: on others the real kernel would have to be asked, and
+/// jit::system_cpu() does. Thread-safe as `real` is; `real` outlives it.
 class EmulatedCpu final : public jit::CpuSource {
  public:
   explicit EmulatedCpu(const jit::CpuSource& real, const CpuOptions& options = {})

@@ -69,25 +69,15 @@ double from_fp16(uint16_t bits) {
   return sign * std::ldexp(1024 + mantissa, exponent - 25);
 }
 
-/// x + y rounded once to fp32, with FTZ. The sum in double need not be exact: it is rounded to odd
-/// first (an inexact sum gets an odd last bit), which leaves enough in the 53 bits for the second
-/// rounding, to 24, to be the right one. x and y have exponents far inside double's range.
+/// x + y rounded once to fp32, with FTZ. Both have at most 24 significant bits (fp32 itself,
+/// products of two bf16 or fp16: 16 and 22) and exponents far inside double's range, so that
+/// rounding the sum to the 53 bits of double first changes nothing: 53 >= 2 * 24 + 2 (Figueroa,
+/// "When is double rounding innocuous?", 1995).
 double add_to_fp32(double x, double y) {
-  double sum = x + y;
-  if (!std::isfinite(sum)) return static_cast<float>(sum);
-  const double y_part = sum - x;  // Knuth's exact error of a sum
-  const double error = (x - (sum - y_part)) + (y - y_part);
-  if (error != 0) {
-    auto bits = std::bit_cast<uint64_t>(sum);
-    if ((bits & 1) == 0) {
-      // Towards the exact value is one step up or down in magnitude, to an odd number.
-      bits += (error > 0) == (sum > 0) ? 1 : uint64_t{0} - 1;
-      sum = std::bit_cast<double>(bits);
-    }
-  }
+  const double sum = x + y;
   if (std::fabs(sum) < kTinyBelow) return std::copysign(0.0, sum);
   if (std::fabs(sum) < kMinNormal) return std::copysign(kMinNormal, sum);
-  return static_cast<float>(sum);
+  return static_cast<float>(sum);  // infinities and NaNs as well
 }
 
 /// One element of C: halves of a dword are even (low) and odd (high) elements.
@@ -121,7 +111,6 @@ void dot_portable(Op op, const DotOperands& operands) {
     int8_dot(op, operands);
     return;
   }
-  // Denormals as they are: doubles this small occur only as errors of sums, and they count.
   const MxcsrGuard guard(kMxcsrDefault);
   if (op == Op::kTdpbf16ps) {
     float_dot<from_bf16>(operands);
