@@ -108,7 +108,7 @@ void write_json(const std::string& path, const Report& report) {
   std::ofstream file(path);
   file << to_json(report);
   file.close();
-  if (!file) throw std::runtime_error("--json " + path + ": cannot be written");
+  if (!file) throw UsageError("--json " + path + ": cannot be written");
 }
 
 int run(const Options& options) {

@@ -152,9 +152,17 @@ namespace {
 
 /// A row is named by its problem, so a field that the op would ignore must not be in the name.
 void require_meant(const Problem& p, const std::string& text) {
-  const auto refuse = [&](const char* why) {
+  const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("problem '{}': {}", text, why));
   };
+  // A field left out reads as 0, and 0 rows or columns are problems of their own: here they are
+  // written out.
+  for (const char* key : {"m", "n", "k"}) {
+    if (p.op == "quantize_rows" && *key == 'n') continue;
+    if (text.find(fmt::format("/{}:", key)) == std::string::npos) {
+      refuse(fmt::format("{0} is missing: {1} needs /{0}:NUMBER", key, p.op));
+    }
+  }
   constexpr int32_t kMaxThreads = 1024;
   if (p.threads > kMaxThreads) refuse("thr must be at most 1024");
   if (p.op == "quantize_rows") {
@@ -189,8 +197,7 @@ std::vector<Problem> parse_problems(const std::vector<std::string>& texts, int32
   for (const std::string& text : texts) {
     Result<Problem> parsed = parse_problem(without_auto(text));
     if (!parsed.ok()) {
-      throw UsageError(fmt::format("problem '{}': {} (at byte {})", text, parsed.status().message(),
-                                   parsed.status().value(0)));
+      throw UsageError(fmt::format("problem '{}': {}", text, parsed.status().message()));
     }
     Problem problem = *parsed;
     if (problem.threads == 0) problem.threads = threads;

@@ -78,8 +78,8 @@ int compare_files(const Words& words) {
 int roofline(const Words& words) {
   std::vector<std::string> left_out;
   const std::string svg = roofline_svg(read_report(words.file), &left_out);
-  for (const std::string& problem : left_out) {
-    fmt::print(stderr, "quern-report: no point for {}: no time, operations or bytes\n", problem);
+  for (const std::string& row : left_out) {
+    fmt::print(stderr, "quern-report: no point for {}\n", row);
   }
   std::ofstream file(words.output, std::ios::binary);
   file << svg;

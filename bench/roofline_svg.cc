@@ -178,14 +178,26 @@ constexpr const char* kStyle =
     "stroke-width:1.5}.bandwidth{stroke:#06c;stroke-width:2}circle{stroke-width:1.5}"
     ".int8{fill:#d60;stroke:#d60}.bf16{fill:#283;stroke:#283}.hot{fill:#fff}</style>\n";
 
+/// Empty where the row has a point.
+std::string why_no_point(const Row& row) {
+  if (!row.error.empty()) return "it did not run: " + row.error;
+  if (!row.has_numbers()) return "it was not timed";
+  if (row.work.peak == Peak::kNone) {
+    return "its op moves bytes and has no arithmetic peak; the table holds it to the bandwidth";
+  }
+  if (row.work.ops <= 0 || row.work.bytes <= 0) return "it is empty: no operations";
+  return "";
+}
+
 }  // namespace
 
 std::string roofline_svg(const Report& report, std::vector<std::string>* left_out) {
   std::map<int, std::vector<Point>> panels;
   for (const auto& [threads, pair] : report.roofs.of_threads) panels[threads];
   for (const Row& row : report.rows) {
-    if (!row.has_numbers() || row.work.ops <= 0 || row.work.bytes <= 0) {
-      left_out->push_back(to_string(row.problem));
+    const std::string why = why_no_point(row);
+    if (!why.empty()) {
+      left_out->push_back(fmt::format("{}: {}", to_string(row.problem), why));
       continue;
     }
     panels[report.roofs.key(row.problem.threads)].push_back({&row, row.work.ops / row.work.bytes});

@@ -134,6 +134,23 @@ TEST(ParseProblems, FieldsThatTheOpWouldIgnoreAreRefused) {
   }
 }
 
+/// A field left out reads as 0, and a GEMM of depth 0 was timed without a word.
+TEST(ParseProblems, DimensionsMustBeWrittenOut) {
+  const struct {
+    const char* text;
+    const char* says;
+  } cases[] = {{"int8_gemm/m:1/n:2", "k is missing"},
+               {"int8_gemm/m:1/k:2/isa:avx512", "n is missing"},
+               {"bf16_gemm/n:1/k:2", "m is missing"},
+               {"quantize_rows/m:1", "k is missing"},
+               {"quantize_rows/k:1", "m is missing"}};
+  for (const auto& c : cases) {
+    const std::string error = usage_error_of([&] { parse_problems({c.text}, 1); });
+    EXPECT_NE(error.find(c.says), std::string::npos) << c.text << ": " << error;
+  }
+  EXPECT_EQ(usage_error_of([] { parse_problems({"int8_gemm/m:0/n:2/k:0"}, 1); }), "");
+}
+
 TEST(ParseProblems, AutoIsTheSameAsLeavingTheLevelOut) {
   EXPECT_EQ(
       names(parse_problems(
@@ -149,6 +166,9 @@ TEST(ParseProblems, AutoIsTheSameAsLeavingTheLevelOut) {
 TEST(ParseProblems, QuotesTheOneThatIsWrong) {
   const std::string error = usage_error_of([] { parse_problems({"int8_gemm/m:1/q:2"}, 1); });
   EXPECT_NE(error.find("int8_gemm/m:1/q:2"), std::string::npos) << error;
+  const size_t place = error.find("at byte 14");  // once
+  EXPECT_NE(place, std::string::npos) << error;
+  EXPECT_EQ(error.find("at byte", place + 1), std::string::npos) << error;
 }
 
 }  // namespace

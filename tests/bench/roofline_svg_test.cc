@@ -122,6 +122,19 @@ TEST(WellFormedXml, TheCheckerFindsFaults) {
   }
 }
 
+/// quantize_rows is timed and held to the bandwidth; what it lacks is arithmetic with a peak.
+TEST(RooflineSvg, SaysWhyARowHasNoPoint) {
+  Report report = example_report();
+  report.rows.resize(1);
+  report.rows[0].problem.op = "quantize_rows";
+  report.rows[0].work.ops = 0;
+  report.rows[0].work.peak = Peak::kNone;
+  std::vector<std::string> left_out;
+  EXPECT_EQ(count(roofline_svg(report, &left_out), "<circle "), 0u);
+  ASSERT_EQ(left_out.size(), 1u);
+  EXPECT_NE(left_out[0].find("no arithmetic peak"), std::string::npos) << left_out[0];
+}
+
 TEST(RooflineSvg, OnePointForEachRowWithNumbers) {
   std::vector<std::string> left_out;
   const std::string svg = roofline_svg(example_report(), &left_out);
@@ -129,6 +142,7 @@ TEST(RooflineSvg, OnePointForEachRowWithNumbers) {
   EXPECT_EQ(count(svg, "<circle "), 1u);
   ASSERT_EQ(left_out.size(), 1u);  // the row that failed
   EXPECT_EQ(left_out[0].rfind("bf16_gemm/m:5/", 0), 0u);
+  EXPECT_NE(left_out[0].find(": it did not run: "), std::string::npos) << left_out[0];
   EXPECT_EQ(count(svg, "class=\"bandwidth\""), 1u);
   EXPECT_EQ(count(svg, "class=\"ceiling\""), 2u);  // two peaks were measured
   EXPECT_NE(svg.find("bf16_gemm/m:4/n:2048/k:4096/isa:avx512/thr:2/cold:1: 400.0 us"),
