@@ -1,6 +1,7 @@
 #include "model_smoke/plan_text.h"
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 namespace quern::smoke {
@@ -31,10 +32,11 @@ bool parse_rows(const std::string& text, PlanText::Rows* out) {
 }  // namespace
 
 std::string PlanText::family() const {
+  std::string text;
   for (const Candidate& c : candidates) {
-    if (c.refused.empty()) return c.family;
+    if (c.refused.empty()) text += (text.empty() ? "" : "+") + c.family;
   }
-  return "";
+  return text;
 }
 
 std::string PlanText::kernels_for(int64_t m) const {
@@ -65,11 +67,24 @@ PlanText parse_plan_text(const std::string& explain) {
     } else if (const size_t at = line.find(kRefused);
                at != std::string::npos && line.find(' ') > at) {
       out.candidates.push_back({line.substr(0, at), line.substr(at + sizeof(kRefused) - 1)});
-    } else if (line.ends_with(kChosen)) {
-      out.candidates.push_back({line.substr(0, line.size() - sizeof(kChosen) + 1), ""});
+    } else if (const size_t chosen = line.find(kChosen);  // "amx: chosen for m 1..8" too
+               chosen != std::string::npos && line.find(' ') > chosen) {
+      out.candidates.push_back({line.substr(0, chosen), ""});
     }
   }
   return out;
+}
+
+std::string families_of(const std::vector<PlanText>& plans) {
+  std::set<std::string> families;
+  for (const PlanText& plan : plans) {
+    for (const PlanText::Candidate& c : plan.candidates) {
+      if (c.refused.empty()) families.insert(c.family);
+    }
+  }
+  std::string text;
+  for (const std::string& family : families) text += (text.empty() ? "" : "+") + family;
+  return text.empty() ? "none" : text;
 }
 
 }  // namespace quern::smoke

@@ -21,12 +21,16 @@ struct PlanText {
   std::vector<std::string> common;   ///< of these, the ones that every call runs (quantization)
   std::vector<Rows> rows;
 
-  /// "avx512"; empty when none was chosen.
+  /// "avx512", or "amx+avx512" where the rows of a call decide; empty when none was chosen.
   std::string family() const;
   /// The kernels that a call with M rows runs, joined by " + ".
   std::string kernels_for(int64_t m) const;
 };
 
 PlanText parse_plan_text(const std::string& explain);
+
+/// The families that a model's plans run, each once: "avx512", "amx+avx512"; "none" where no plan
+/// has one.
+std::string families_of(const std::vector<PlanText>& plans);
 
 }  // namespace quern::smoke

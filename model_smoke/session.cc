@@ -58,14 +58,17 @@ double now_seconds() {
 Context context_from_environment(const ContextOptions& base) {
   Result<Context> context = Context::from_environment(base);
   if (context.ok()) return std::move(context).value();
-  // "invalid argument: environment: NAME must be RULE"
+  // "invalid argument: environment: NAME must be RULE, got 'VALUE'"
   const std::string text = context.status().message();
-  const std::string prefix = "environment: ", middle = " must be ";
-  const size_t at = text.find(prefix), rule = text.find(middle);
-  if (at == std::string::npos || rule == std::string::npos) throw std::runtime_error(text);
+  const std::string prefix = "environment: ", middle = " must be ", end = ", got ";
+  const size_t at = text.find(prefix), rule = text.find(middle), got = text.find(end, rule);
+  if (at == std::string::npos || rule == std::string::npos || got == std::string::npos)
+    throw std::runtime_error(text);
   const size_t name = at + prefix.size();
-  throw InputError(text.substr(name, rule - name), "", text.substr(rule + middle.size()),
-                   "another value", "set in the environment; unset it for the default");
+  throw InputError(text.substr(name, rule - name), "",
+                   text.substr(rule + middle.size(), got - rule - middle.size()),
+                   text.substr(got + end.size()),
+                   "set in the environment; unset it for the default");
 }
 
 Runtime::Runtime(const CommonOptions& options) {
@@ -115,7 +118,10 @@ std::string Session::describe() const {
   const ComputeMode mode = model_->mode();
   std::string text = fmt::format("{} (act {})", to_string(mode.backend), to_string(mode.act));
   if (mode.backend == Backend::kJit) {
-    text += fmt::format(", isa {}", to_string(runtime_.context().isa()));
+    // What the plans chose, not what the machine could: an op may have no kernel of its level.
+    std::vector<PlanText> plans;
+    for (const LinearOp* op : model_->ops()) plans.push_back(parse_plan_text(op->explain()));
+    text += ", isa " + families_of(plans);
   }
   return text +
          fmt::format(", {} thread{}", runtime_.threads(), runtime_.threads() == 1 ? "" : "s");

@@ -49,7 +49,7 @@ class Session {
   double load_seconds() const noexcept { return load_seconds_; }
   double pack_seconds() const noexcept { return pack_seconds_; }
 
-  /// "jit (act int8), isa avx512, 2 threads".
+  /// "jit (act int8), isa avx512, 2 threads"; isa: the families of the kernels in the plans.
   std::string describe() const;
   /// Kernels and how many projections use each, one a line: "19 x int8_gemm...".
   std::string kernels_used() const;

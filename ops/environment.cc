@@ -17,8 +17,9 @@ const char* variable(const char* name) noexcept {
   return secure_getenv(name);
 }
 
-Status invalid(const char* text, int64_t value = 0) noexcept {
-  return Status(StatusCode::kInvalidArgument, text, value);
+/// `text` ends in "got '{f}'", for the value of the variable.
+Status invalid(const char* text, std::string_view value, int64_t at = 0) noexcept {
+  return Status::about_file(StatusCode::kInvalidArgument, text, value, at);
 }
 
 Status parse_max_isa(std::string_view text, IsaLevel* out) noexcept {
@@ -28,11 +29,12 @@ Status parse_max_isa(std::string_view text, IsaLevel* out) noexcept {
       return Status();
     }
   }
-  return invalid("environment: QUERN_MAX_ISA must be amx, avx512 or none");
+  return invalid("environment: QUERN_MAX_ISA must be amx, avx512 or none, got '{f}'", text);
 }
 
 Status parse_jit(std::string_view text, bool* out) noexcept {
-  if (text != "0" && text != "1") return invalid("environment: QUERN_JIT must be 0 or 1");
+  if (text != "0" && text != "1")
+    return invalid("environment: QUERN_JIT must be 0 or 1, got '{f}'", text);
   *out = text == "1";
   return Status();
 }
@@ -52,7 +54,7 @@ constexpr Word kProfileWords[] = {{"perf", kJitProfilePerf},
                                   {"all", kJitProfileAll}};
 
 /// "off", or words of the table joined by commas. `rule` is the error, with {0} for the byte at
-/// which the text breaks it.
+/// which the text breaks it and {f} for the text.
 Status parse_words(std::string_view text, std::span<const Word> words, const char* rule,
                    uint32_t* out) noexcept {
   uint32_t bits = 0;
@@ -61,7 +63,7 @@ Status parse_words(std::string_view text, std::span<const Word> words, const cha
     const std::string_view word = text.substr(at, comma - at);
     const auto known =
         std::find_if(words.begin(), words.end(), [&](const Word& w) { return w.word == word; });
-    if (known == words.end()) return invalid(rule, static_cast<int64_t>(at));
+    if (known == words.end()) return invalid(rule, text, static_cast<int64_t>(at));
     bits |= known->bits;
     if (comma == std::string_view::npos) break;
     at = comma + 1;
@@ -73,22 +75,23 @@ Status parse_words(std::string_view text, std::span<const Word> words, const cha
 Status parse_verbose(std::string_view text, uint32_t* out) noexcept {
   return parse_words(text, kVerboseWords,
                      "environment: QUERN_VERBOSE must be off, or error, dispatch, create, exec, "
-                     "all joined by commas; not so at byte {0}",
+                     "all joined by commas; not so at byte {0}, got '{f}'",
                      out);
 }
 
 Status parse_profile(std::string_view text, uint32_t* out) noexcept {
   return parse_words(text, kProfileWords,
                      "environment: QUERN_JIT_PROFILE must be off, or perf, jitdump, gdb, all "
-                     "joined by commas; not so at byte {0}",
+                     "joined by commas; not so at byte {0}, got '{f}'",
                      out);
 }
 
 Status parse_dump_dir(const char* text, std::string* out) {
   if (!is_writable_directory(text)) {
     return invalid(
-        "environment: QUERN_JIT_DUMP must be an existing directory that can be written "
-        "to");
+        "environment: QUERN_JIT_DUMP must be an existing directory that can be written to, got "
+        "'{f}'",
+        text);
   }
   *out = text;
   return Status();

@@ -147,6 +147,7 @@ TEST(Cli, AVariableNobodyUnderstandsIsBadInput) {
       EXPECT_EQ(o.code, 2) << variable;
       EXPECT_TRUE(o.out.empty()) << o.out;
       EXPECT_EQ(o.err.find("quern-smoke: " + std::string(variable) + ": expected "), 0u) << o.err;
+      EXPECT_NE(o.err.find(", got '/nonexistent'"), std::string::npos) << o.err;
     }
   }
 }

@@ -48,6 +48,21 @@ TEST(PlanText, TakesAnExplanationApart) {
   EXPECT_TRUE(parse_plan_text("").family().empty());
 }
 
+/// What a run says of itself is what its plans chose, on a machine with AMX too.
+TEST(PlanText, FamiliesOfARunAreThoseThatWereChosen) {
+  const PlanText decodes =
+      parse_plan_text("int8_gemm/n:8/k:4\n  amx: refused: bf16 only\n  avx512: chosen\n");
+  const PlanText by_rows =
+      parse_plan_text("int8_gemm/n:8/k:4\n  amx: chosen\n  avx512: chosen for m 1..8\n");
+  const PlanText nothing =
+      parse_plan_text("int8_gemm/n:8/k:4\n  amx: refused: x\n  avx512: refused: y\n");
+  EXPECT_EQ(by_rows.family(), "amx+avx512");
+  EXPECT_EQ(families_of({decodes, decodes}), "avx512");
+  EXPECT_EQ(families_of({nothing, decodes, by_rows}), "amx+avx512");
+  EXPECT_EQ(families_of({nothing}), "none");
+  EXPECT_EQ(families_of({}), "none");
+}
+
 /// 2^-8 is half a unit in the last place of bf16 above 1.
 TEST(ElementCheck, TheBoundDecidesWhereAnElementMayRound) {
   const auto verdict = [](double got, double value, double bound) {

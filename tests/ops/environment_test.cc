@@ -164,6 +164,8 @@ TEST(Environment, UnknownValuesAreErrorsThatNameTheVariable) {
       ASSERT_FALSE(ctx.ok()) << c.name << "='" << value << "'";
       EXPECT_EQ(ctx.status().code(), StatusCode::kInvalidArgument);
       EXPECT_NE(ctx.status().message().find(c.rule), std::string::npos) << ctx.status().message();
+      const std::string got = std::string(", got '") + value + "'";
+      EXPECT_TRUE(ctx.status().message().ends_with(got)) << ctx.status().message();
     }
   }
 }

@@ -42,7 +42,7 @@ class [[nodiscard]] Status {
       : code_(code), text_(text), subject_(subject), values_{v0, v1} {}
 
   /// As the constructor, about a file: `{f}` in the text stands for its path, of which the last
-  /// kFileBytes - 1 bytes are kept.
+  /// kFileBytes - 1 bytes are kept. Statuses about environment variables hold the value there.
   QUERN_API static Status about_file(StatusCode code, const char* text, std::string_view path,
                                      int64_t v0 = 0, int64_t v1 = 0,
                                      const char* subject = "") noexcept;
