@@ -1,7 +1,10 @@
 # Each installed header compiles alone, twice in a row, as C++17 without a warning; the C API as C99 too.
 # cmake -DSOURCE_DIR= -DGENERATED_DIR= -DWORK_DIR= -DCC= -DCXX= -P public_headers_test.cmake
 cmake_minimum_required(VERSION 3.25)
-file(GLOB headers RELATIVE ${SOURCE_DIR}/ops/include ${SOURCE_DIR}/ops/include/quern/*.h)
+file(GLOB c_headers RELATIVE ${SOURCE_DIR}/ops/include ${SOURCE_DIR}/ops/include/quern/c/*.h
+  ${SOURCE_DIR}/ops/include/quern/c_api.h)
+file(GLOB headers RELATIVE ${SOURCE_DIR}/ops/include ${SOURCE_DIR}/ops/include/quern/*.h
+  ${SOURCE_DIR}/ops/include/quern/c/*.h)
 file(GLOB reference_headers RELATIVE ${SOURCE_DIR} ${SOURCE_DIR}/reference/*.h)
 list(APPEND headers quern/version.h ${reference_headers})
 list(LENGTH headers count)
@@ -29,13 +32,17 @@ foreach(header IN LISTS headers)
   endif()
 endforeach()
 
-set(source ${WORK_DIR}/c_api.c)
-file(WRITE ${source} "#include \"quern/c_api.h\"\n#include \"quern/c_api.h\"\nint main(void) { return 0; }\n")
-foreach(standard c99 c17)
-  execute_process(COMMAND ${CC} -std=${standard} ${warnings} ${includes} ${source}
-    RESULT_VARIABLE rc ERROR_VARIABLE errors)
-  if(NOT rc EQUAL 0)
-    message(SEND_ERROR "quern/c_api.h does not compile on its own as ${standard}:\n${errors}")
-  endif()
+foreach(header IN LISTS c_headers)
+  string(MAKE_C_IDENTIFIER ${header} name)
+  set(source ${WORK_DIR}/${name}.c)
+  file(WRITE ${source} "#include \"${header}\"\n#include \"${header}\"\nint main(void) { return 0; }\n")
+  foreach(standard c99 c17)
+    execute_process(COMMAND ${CC} -std=${standard} ${warnings} ${includes} ${source}
+      RESULT_VARIABLE rc ERROR_VARIABLE errors)
+    if(NOT rc EQUAL 0)
+      message(SEND_ERROR "${header} does not compile on its own as ${standard}:\n${errors}")
+      math(EXPR failed "${failed} + 1")
+    endif()
+  endforeach()
 endforeach()
 message(STATUS "${count} installed headers, ${failed} failed")
