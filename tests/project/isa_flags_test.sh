@@ -11,8 +11,9 @@ shift 2
 # Of each file's functions (demangled), those that may hold newer instructions: an extended regular
 # expression that must match from the start of the name.
 allowed_functions() {
-  # Dot products of the AMX emulator, which tools of the build tree may link: tests/support/amx_dot_avx2.cc.
-  local emulator='(void )?quern::amx_emu::\(anonymous namespace\)::avx2_'
+  # The AMX emulator, which tools of the build tree may link: dot products of tests/support/amx_dot_avx2.cc,
+  # and XGETBV once CPUID has said that it may, there and in what libgcc keeps for __builtin_cpu_supports.
+  local emulator='(void )?quern::amx_emu::(\(anonymous namespace\)::avx2_|native_amx\()|get_available_features'
   case $(basename "$1") in
     # Loops that measure the machine's roofs: __attribute__((target)) in bench/roof_loops.cc.
     quern-bench*) echo "$emulator|"'(void )?quern::bench::\(anonymous namespace\)::(int8_dots|bf16_dots|f32_fmas|int8_tiles|bf16_tiles|read_avx512)[<(]' ;;

@@ -265,7 +265,8 @@ Scope::~Scope() {
   if (g_scopes.fetch_sub(1, std::memory_order_release) == 1) uninstall();
 }
 
-bool native_amx() {
+// Not inlined: tests/project/isa_flags_test.sh knows by its name where XGETBV may be.
+__attribute__((noinline)) bool native_amx() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || ((d >> 24) & 1) == 0) return false;
   if (!__get_cpuid(1, &a, &b, &c, &d) || ((c >> 27) & 1) == 0) return false;
