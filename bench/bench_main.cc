@@ -15,6 +15,7 @@
 #include "bench/options.h"
 #include "bench/peer_child.h"
 #include "bench/session.h"
+#include "bench/static_report.h"
 #include "bench/usage_error.h"
 
 namespace quern::bench {
@@ -104,9 +105,9 @@ void run_benchmarks(const Options& options) {
   }
 }
 
-void write_json(const std::string& path, const Report& report) {
+void write_json(const std::string& path, const std::string& json) {
   std::ofstream file(path);
-  file << to_json(report);
+  file << json;
   file.close();
   if (!file) throw UsageError("--json " + path + ": cannot be written");
 }
@@ -119,7 +120,8 @@ int run(const Options& options) {
     for (const Problem& p : problems) fmt::print("{}\n", to_string(p));
     return 0;
   }
-  if (!options.json_path.empty()) write_json(options.json_path, session.report());  // fail early
+  if (!options.json_path.empty())
+    write_json(options.json_path, to_json(session.report()));  // fail early
   std::vector<std::string> words;
   initialize_benchmark(options, &words);
   for (const Problem& p : problems) {
@@ -131,10 +133,17 @@ int run(const Options& options) {
   session.announce(problems);
   run_benchmarks(options);
   session.finish();
-  if (!options.json_path.empty()) write_json(options.json_path, session.report());
+  if (!options.json_path.empty()) write_json(options.json_path, to_json(session.report()));
   if (!options.other_output)
     fmt::print("{}", to_text(session.report(), TextTable::Style::kMarkdown));
   return session.passed() ? 0 : 1;
+}
+
+int run_static(const Options& options) {
+  const std::vector<StaticRow> rows = static_rows(options.problems);
+  if (!options.json_path.empty()) write_json(options.json_path, static_json(rows));
+  fmt::print("{}", static_text(rows));
+  return 0;
 }
 
 int main_of(const std::vector<std::string>& arguments) {
@@ -144,7 +153,7 @@ int main_of(const std::vector<std::string>& arguments) {
     fmt::print("{}\n", *options.help);
     return 0;
   }
-  return run(options);
+  return options.static_model ? run_static(options) : run(options);
 }
 
 }  // namespace

@@ -56,6 +56,15 @@ std::vector<T> parse_list(const std::string& what, const std::string& text, int6
   }
 }
 
+void check_static(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument.rfind('-', 0) != 0 || argument == "--static") continue;
+    if (argument == "--json" || argument.rfind("--json=", 0) == 0) continue;
+    throw UsageError("--static measures nothing and takes names of kernels and --json only, not " +
+                     argument);
+  }
+}
+
 void check_exclusions(const Options& options) {
   const bool selects = !options.ops.empty() || !options.shapes.empty() || !options.rows.empty();
   if (!options.problems.empty() && (selects || options.quick || options.isa != IsaLevel::kNone)) {
@@ -150,6 +159,9 @@ Options parse_options(const std::vector<std::string>& arguments) {
   app.add_flag("--verify", options.measure.verify, "Check each result against the reference first");
   app.add_flag("--quick", options.quick, "A representative dozen, verified, within a minute");
   app.add_flag("--list", options.list, "Print the problem strings and stop");
+  app.add_flag("--static", options.static_model,
+               "Model the ports of kernels given by name (default: the AMX GEMMs) without running "
+               "them; not validated on hardware");
   app.add_option("--json", options.json_path, "Also write the report to this file as JSON");
   app.add_option("--limits", options.limits,
                  "Another program's limits to hold the roofs against: a command, run before and "
@@ -174,6 +186,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
     options.measure.verify = true;
     options.measure.tries = 1;
   }
+  if (options.static_model) check_static(arguments);
   check_exclusions(options);
   return options;
 }

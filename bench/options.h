@@ -25,6 +25,7 @@ struct Options {
   std::string limits;  ///< file or command to compare the roofs with; empty: none
   bool quick = false;
   bool list = false;
+  bool static_model = false;  ///< --static: `problems` are names of kernels, none: the default ones
   std::string json_path;
   MeasureOptions measure;
   std::vector<std::string> benchmark_flags;  ///< for Google Benchmark, as given

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "bench/context_set.h"
+#include "bench/static_code.h"
 #include "quern/problem.h"
 #include "tests/bench/programs.h"
 #include "tests/bench/run_program.h"
@@ -57,6 +58,21 @@ TEST(Binary, HelpAndListExitZero) {
     EXPECT_TRUE(parse_problem(line).ok()) << line;
   }
   EXPECT_EQ(count, 2);
+}
+
+// Nothing is executed, so that no level is needed.
+TEST(Binary, TheStaticModelNeedsNoKernelToRun) {
+  const std::string kernel = "bf16_gemm.amx.bf16bf16bf16.mr32.nr2.pf0.epi=none";
+  const Outcome outcome = run("--static " + kernel, "QUERN_MAX_ISA=none");
+  if (!can_decode()) {
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_NE(outcome.err.find("Zydis"), std::string::npos) << outcome.err;
+    GTEST_SKIP() << "built without Zydis 4: no code can be read";
+  }
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("not validated on hardware"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("| " + kernel), std::string::npos) << outcome.out;
+  EXPECT_EQ(run("--static no.kernel").code, 2);
 }
 
 TEST(Binary, WhereNoKernelMayRunItSaysSoAndExitsOne) {

@@ -54,6 +54,13 @@ TEST(Options, ReproducerLinesOfFailedTestsWork) {
   EXPECT_EQ(to_string(problems[0]), "int8_gemm/m:3/n:5/k:7/thr:2");
 }
 
+TEST(Options, StaticTakesNamesOfKernels) {
+  const Options o = parse_options({"--static", "some.kernel", "another", "--json", "x.json"});
+  EXPECT_TRUE(o.static_model);
+  EXPECT_EQ(o.problems, (std::vector<std::string>{"some.kernel", "another"}));
+  EXPECT_EQ(o.json_path, "x.json");
+}
+
 TEST(Options, QuickAlwaysVerifies) {
   EXPECT_TRUE(parse_options({"--quick"}).measure.verify);
 }
@@ -61,9 +68,9 @@ TEST(Options, QuickAlwaysVerifies) {
 TEST(Options, HelpNamesEverySwitch) {
   const Options o = parse_options({"--help"});
   ASSERT_TRUE(o.help);
-  for (const char* name :
-       {"--shapes", "--ops", "--m", "--threads", "--cold", "--peer", "--peer-isa", "--isa",
-        "--limits", "--verify", "--quick", "--list", "--json", "--min-time", "--alternations"}) {
+  for (const char* name : {"--shapes", "--ops", "--m", "--threads", "--cold", "--peer",
+                           "--peer-isa", "--isa", "--limits", "--verify", "--quick", "--list",
+                           "--static", "--json", "--min-time", "--alternations"}) {
     EXPECT_NE(o.help->find(name), std::string::npos) << name;
   }
 }
@@ -82,6 +89,12 @@ TEST(Options, WrongUsageIsRefused) {
       {"--isa", "none"},
       {"--peer-isa", "avx2"},
       {"--quick", "--m", "1"},
+      {"--static", "--m", "32"},
+      {"--static", "--quick"},
+      {"--static", "--verify"},
+      {"--static", "--isa", "amx"},
+      {"--static", "--cold=1"},
+      {"--static", "--benchmark_filter=x"},
       {"int8_gemm/m:1/n:1/k:1", "--shapes", "1x1"}};
   for (const auto& arguments : wrong) {
     EXPECT_THROW(parse_options(arguments), UsageError) << arguments.front();
