@@ -17,6 +17,7 @@
 
 #include "jit/kernel_cache.h"
 #include "tests/jit/code_samples.h"
+#include "tests/support/temp_dir.h"
 
 namespace quern::jit {
 namespace {
@@ -25,13 +26,6 @@ namespace fs = std::filesystem;
 
 class CodeDumpTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "quern-dump-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
   std::set<std::string> files() const {
     std::set<std::string> names;
     for (const auto& entry : fs::directory_iterator(directory_)) {
@@ -39,16 +33,14 @@ class CodeDumpTest : public testing::Test {
     }
     return names;
   }
-  std::string read(const std::string& name) const {
-    std::ifstream file(directory_ / name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  std::string read(const std::string& name) const { return dir_.read(name); }
   CodeRegistryOptions options() {
     return {.dump_dir = directory_.string(),
             .on_error = [this](const std::string& line) { errors_.push_back(line); }};
   }
 
-  fs::path directory_;
+  const test::TempDir dir_;
+  const fs::path directory_ = dir_.path();
   std::vector<std::string> errors_;
 };
 

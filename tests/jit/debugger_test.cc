@@ -9,10 +9,12 @@
 #include <utility>
 
 #include "tests/jit/busy_kernel.h"
-#include "tests/jit/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace quern::jit {
 namespace {
+
+using test::TempDir;
 
 /// Standard output and error of a shell command, which is stopped after a minute.
 std::string output_of(const std::string& command) {

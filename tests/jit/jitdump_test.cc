@@ -18,10 +18,12 @@
 
 #include "tests/jit/child_process.h"
 #include "tests/jit/proc_maps.h"
-#include "tests/jit/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace quern::jit {
 namespace {
+
+using test::TempDir;
 
 uint64_t monotonic_ns() {
   timespec t{};

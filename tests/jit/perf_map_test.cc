@@ -15,10 +15,12 @@
 #include <vector>
 
 #include "tests/jit/child_process.h"
-#include "tests/jit/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace quern::jit {
 namespace {
+
+using test::TempDir;
 
 struct MapEntry {
   uint64_t address, bytes;

@@ -19,10 +19,12 @@
 #include "tests/jit/config_matrix.h"
 #include "tests/jit/fake_memory.h"
 #include "tests/jit/proc_maps.h"
-#include "tests/jit/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace quern::jit {
 namespace {
+
+using test::TempDir;
 
 /// Looks at all mappings every millisecond until it is destroyed.
 class Watcher {

@@ -27,6 +27,11 @@ class TempDir {
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
+  /// The bytes of one of its files; none where it cannot be read.
+  std::string read(const std::string& name) const {
+    std::ifstream in(file(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
   /// Files and directories in it.
   int64_t entries() const { return std::distance(std::filesystem::directory_iterator(path_), {}); }
 
