@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <string>
 
@@ -339,8 +340,17 @@ void set_amx(const CpuidBits& cpu, bool usable, IsaFeatures* f) {
 
 // Not a static of the function, whose guard a forked child could find taken for ever.
 constinit const SystemCpu kSystemCpu;
+constinit std::atomic<const CpuSource*> g_process_cpu{&kSystemCpu};
 
 }  // namespace
+
+const CpuSource& process_cpu() {
+  return *g_process_cpu.load(std::memory_order_acquire);
+}
+
+void set_process_cpu(const CpuSource* cpu) {
+  g_process_cpu.store(cpu == nullptr ? &kSystemCpu : cpu, std::memory_order_release);
+}
 
 const CpuSource& system_cpu() {
   return kSystemCpu;

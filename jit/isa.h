@@ -36,6 +36,12 @@ class CpuSource {
 /// The machine this process runs on. Stateless.
 const CpuSource& system_cpu();
 
+/// What Context::create detects: system_cpu(), or what set_process_cpu() put in its place. The
+/// setter is for the AMX emulator in tools of the build tree (tests/support/emulate_amx.h): before
+/// the first context, with a `cpu` that outlives them all; null puts system_cpu() back.
+const CpuSource& process_cpu();
+void set_process_cpu(const CpuSource* cpu);
+
 /// Data and unified cache sizes as CPUID reports them; 0 where it does not (hypervisors mask these
 /// leaves). Nobody may size a block from them without a fallback.
 struct CacheSizes {

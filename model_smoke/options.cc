@@ -200,10 +200,6 @@ std::optional<IsaLevel> CommonOptions::parsed_isa() const {
 }
 
 void CommonOptions::refuse_unavailable() const {
-  if (emulate_amx) {
-    throw InputError("--emulate-amx", "", "no emulation: the AMX emulator is not in this build yet",
-                     "the switch");
-  }
   if (kv_cache != "auto") {
     throw InputError("--kv-cache", "",
                      "auto (the type of the activations): a choice is not in this build yet",

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "model_smoke/emulation.h"
 #include "model_smoke/host_info.h"
 #include "model_smoke/input_error.h"
 #include "model_smoke/linear_ops.h"
@@ -73,6 +74,7 @@ Context context_from_environment(const ContextOptions& base) {
 
 Runtime::Runtime(const CommonOptions& options) {
   options.refuse_unavailable();
+  if (options.emulate_amx) emulate_amx();
   const int threads = options.threads > 0 ? options.threads : usable_cpus(read_host_info());
   pool_ = take(PersistentPool::create(threads), "threads");
   const std::optional<IsaLevel> level = options.parsed_isa();

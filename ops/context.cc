@@ -169,7 +169,7 @@ Context::Context(ThreadPool* pool) noexcept {
 Context::Context(std::shared_ptr<ContextImpl> impl) noexcept : impl_(std::move(impl)) {}
 
 Result<Context> Context::create(const ContextOptions& options) {
-  return make_context(options, jit::system_cpu(), jit::system_memory());
+  return make_context(options, jit::process_cpu(), jit::system_memory());
 }
 
 Result<Context> Context::from_environment(const ContextOptions& base) {

@@ -36,7 +36,6 @@ TEST(Cli, UsageErrorsExitWithTwo) {
         "verify " + kModel + " --threads 0",
         "verify " + kModel + " --act f64",
         "verify " + kModel + " --isa sse",
-        "verify " + kModel + " --emulate-amx",
         "verify " + kModel + " --kv-cache fp8",
         "verify " + kModel + " --kv-cache bf16",
         "verify " + kModel + " --act int8 --backend reference",

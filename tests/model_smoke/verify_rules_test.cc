@@ -48,9 +48,6 @@ TEST(ChooseMode, IllegalPairsListTheLegalOnes) {
 TEST(Switches, WhatThisBuildCannotDoIsRefused) {
   CommonOptions options;
   EXPECT_NO_THROW(options.refuse_unavailable());
-  options.emulate_amx = true;
-  EXPECT_THROW(options.refuse_unavailable(), InputError);
-  options.emulate_amx = false;
   options.kv_cache = "fp8";
   EXPECT_THROW(options.refuse_unavailable(), InputError);
 }
