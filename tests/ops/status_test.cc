@@ -81,7 +81,7 @@ TEST(Status, EnumValuesAreWrittenByName) {
             "f32, bf16 or f16");
   EXPECT_EQ(text("{1:layout}, not {0:layout}", status_value(WeightLayout::kNone),
                  status_value(WeightLayout::kU8Vnni4N16GateUp)),
-            "u8.vnni4.n16.gateup.v1, not none");
+            "u8.vnni4.n16.gateup.v2, not none");
 }
 
 TEST(Status, EnumValuesWithoutANameStayNumbers) {
