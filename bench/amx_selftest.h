@@ -24,9 +24,9 @@ class Checksum {
 
 enum class Verdict {
   kOk,
-  kWrong,      ///< not what it must be
-  kDiffers,    ///< another rounding than the manual's: allowed, but worth knowing
-  kNotRun,     ///< the machine cannot
+  kWrong,    ///< not what it must be
+  kDiffers,  ///< another rounding than the manual's: allowed, but worth knowing
+  kNotRun,   ///< the machine cannot
 };
 
 struct SelftestResult {

@@ -105,8 +105,8 @@ void run_instruction_cases(const SelftestSink& sink) {
           sum.add(&got, sizeof got);
           const bool same = std::memcmp(&got, &want, sizeof got) == 0;
           const Verdict other = dot.element_bytes == 0 ? Verdict::kDiffers : Verdict::kWrong;
-          sink({std::string(dot.name) + "/rows:" + std::to_string(rows) + "/cols:" +
-                    std::to_string(columns) + "/depth:" + std::to_string(depth),
+          sink({std::string(dot.name) + "/rows:" + std::to_string(rows) +
+                    "/cols:" + std::to_string(columns) + "/depth:" + std::to_string(depth),
                 sum.value(), same ? Verdict::kOk : other});
         }
       }

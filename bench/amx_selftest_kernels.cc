@@ -174,8 +174,8 @@ void run_kernel_cases(const Context& amx, const Context& avx512, const SelftestS
                     exact_ok ? Verdict::kOk : Verdict::kWrong));
         const Bf16Runner bf16(amx, s, random);
         const bool as_manual = bf16.ok() && same_bits(bf16.c(), manual_sums(s, random));
-        sink(result("bf16_gemm/" + text(s), bf16.c(),
-                    as_manual ? Verdict::kOk : Verdict::kDiffers));
+        sink(
+            result("bf16_gemm/" + text(s), bf16.c(), as_manual ? Verdict::kOk : Verdict::kDiffers));
       }
     }
   }

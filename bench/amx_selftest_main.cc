@@ -62,11 +62,12 @@ int run(bool time) {
   std::printf("quern-amx-selftest %s\ncpu: %s\nAMX: %s\n", QUERN_VERSION,
               amx.isa_report().cpu.c_str(), emulation.native ? "native" : "emulated");
   for (const IsaStage& stage : amx.isa_report().stages) {
-    std::printf("%s: %s%s\n", stage.name.c_str(), stage.passed ? "yes" : "no: ",
-                stage.passed ? "" : stage.detail.c_str());
+    std::printf("%s: %s%s\n", stage.name.c_str(),
+                stage.passed ? "yes" : "no: ", stage.passed ? "" : stage.detail.c_str());
   }
   Report report;
-  // On the CPU's own tiles the system must have allowed them first, which the context has asked for.
+  // On the CPU's own tiles the system must have allowed them first, which the context has asked
+  // for.
   if (!emulation.native || amx.isa() == IsaLevel::kAmx) {
     run_instruction_cases(std::ref(report));
   }

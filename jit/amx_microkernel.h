@@ -3,16 +3,16 @@
 #include <string>
 #include <vector>
 
-#include "jit/gemm_emitter.h"
 #include "jit/gemm_args.h"
 #include "jit/gemm_config.h"
+#include "jit/gemm_emitter.h"
 
 namespace quern::jit {
 
-/// What every AMX GEMM micro-kernel shares: tile configuration, the K loop over whole tiles, partial
-/// sums between cuts of K, and the way of a block of C from tiles through scratch to the epilogue.
-/// A derived generator says which dot product it is, where tiles of weights come from, and how a
-/// row of accumulators becomes f32.
+/// What every AMX GEMM micro-kernel shares: tile configuration, the K loop over whole tiles,
+/// partial sums between cuts of K, and the way of a block of C from tiles through scratch to the
+/// epilogue. A derived generator says which dot product it is, where tiles of weights come from,
+/// and how a row of accumulators becomes f32.
 ///
 ///               B0    B1              mr 32: rows 0..15 and 16..31, at most two panels
 ///        A0    acc00 acc01            (mr 16: one tile of rows, at most four panels)

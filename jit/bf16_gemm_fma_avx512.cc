@@ -29,7 +29,6 @@ class Bf16GemmFmaAvx512 final : public GemmMicrokernel {
         codes_(config.b == DType::kU8) {}
 
  private:
-
   void emit_setup() override;
   void emit_teardown() override;
   void emit_step(int a_offset, int b_offset) override;

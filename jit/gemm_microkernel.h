@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "jit/gemm_emitter.h"
 #include "jit/gemm_args.h"
 #include "jit/gemm_config.h"
+#include "jit/gemm_emitter.h"
 
 namespace quern::jit {
 

@@ -65,7 +65,8 @@ Status GemmPlan::fill_bucket(ContextImpl& ctx, int index) {
       }
     }
   }
-  const auto set = kernel_set(ctx, family_of(m), bucket.blocking, prefetch_lines(bucket.blocking, m));
+  const auto set =
+      kernel_set(ctx, family_of(m), bucket.blocking, prefetch_lines(bucket.blocking, m));
   if (!set.ok()) return set.status();
   bucket.set = *set;
   return {};

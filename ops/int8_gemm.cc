@@ -50,8 +50,8 @@ void use_int8_families(const ContextImpl& ctx, GemmSpec* spec) {
   const bool wide = problem.k >= kFirstWideK;
   GemmFacts facts{.k = problem.k, .a_bytes = 1, .weight_bytes = 1, .wide = wide};
   const auto add = [&](const auto& config, IsaLevel level) {
-    spec->families.push_back(make_family(config, level, facts, RowPreparation::kQuantize,
-                                         ctx.features, problem));
+    spec->families.push_back(
+        make_family(config, level, facts, RowPreparation::kQuantize, ctx.features, problem));
   };
   if (ctx.level >= IsaLevel::kAmx) {
     facts.row_step = 16;

@@ -35,8 +35,7 @@ void pack_panel(const Source& from, int64_t first_row, uint32_t flip, int64_t pa
   const int64_t lines = panel_bytes / static_cast<int64_t>(kLineBytes);
   for (int64_t line = 0; line < lines; ++line) {
     const int64_t at = line * kCellBytes;
-    const auto present =
-        static_cast<size_t>(std::clamp<int64_t>(from.k_bytes - at, 0, kCellBytes));
+    const auto present = static_cast<size_t>(std::clamp<int64_t>(from.k_bytes - at, 0, kCellBytes));
     std::byte* cell = to + line * static_cast<int64_t>(kLineBytes);
     for (int64_t c = 0; c < kPanelColumns; ++c, cell += kCellBytes) {
       uint32_t bits = 0;

@@ -23,7 +23,8 @@ using test::Flush;
 using test::GuardBuffer;
 
 // Every residue of a bf16 tile's 32 and an int8 tile's 64 that a kernel could treat apart.
-constexpr int kDepths[] = {0, 1, 2, 3, 4, 5, 31, 32, 33, 47, 63, 64, 65, 66, 96, 127, 128, 129, 130};
+constexpr int kDepths[] = {0,  1,  2,  3,  4,  5,   31,  32,  33, 47,
+                           63, 64, 65, 66, 96, 127, 128, 129, 130};
 const GemmEpilogue kLinear{DType::kF32, true, Activation::kNone, true};
 
 /// What an operand's bytes are when nothing beyond them may be touched.
@@ -81,8 +82,7 @@ class AmxKernels : public AmxKernelTest {
   /// Every register block, prefetch, number of rows, depth and width. A tile's `depth` is in
   /// panel_lines of each panel.
   template <typename Config>
-  void check_shapes(const Config& base, bool s8_rows, bool u8_weights, int depth,
-                    int panel_lines) {
+  void check_shapes(const Config& base, bool s8_rows, bool u8_weights, int depth, int panel_lines) {
     Numbers numbers(7);
     int kernels = 0;
     for (int mr : {16, 32}) {
@@ -158,7 +158,8 @@ TEST_F(AmxKernels, EveryU8CodeDecodesExactly) {
 TEST_F(AmxKernels, CutsOfKContinueFromPartialSums) {
   Numbers numbers(4);
   constexpr int kRows = 21, kColumns = 32, kDepth = 200;
-  const auto check = [&](const auto& config, bool s8, bool u8, int a_bytes, int b_bytes, bool wide) {
+  const auto check = [&](const auto& config, bool s8, bool u8, int a_bytes, int b_bytes,
+                         bool wide) {
     const KernelHandle kernel = make(config);
     const Block block = amx_block(kRows, kColumns, kDepth, numbers);
     const size_t partial_floats = static_cast<size_t>(kRows * kColumns * (wide ? 2 : 1));

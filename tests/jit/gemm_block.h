@@ -121,8 +121,8 @@ struct Output {
   float at(int m, int n) const { return c[static_cast<size_t>(m * stride + n)]; }
 };
 
-inline void expect_block(const Block& block, const Output& out, int n, bool scaled_rows, bool scaled_cols,
-                  const std::string& name) {
+inline void expect_block(const Block& block, const Output& out, int n, bool scaled_rows,
+                         bool scaled_cols, const std::string& name) {
   for (int m = 0; m < block.mr; ++m) {
     for (int c = 0; c < out.stride; ++c) {
       float want = kCanary;

@@ -37,16 +37,16 @@ TEST_P(EmulatedAmx, HoldsTheGoldenValues) {
 INSTANTIATE_TEST_SUITE_P(Models, EmulatedAmx,
                          testing::Values("qwen35_docs", "qwen35_docs.w8a8_int8", "qwen35_dense",
                                          "qwen35_dense.w8a8_int8", "qwen35_dense.ct_int8"),
-                         [](const testing::TestParamInfo<const char*>& info) {
-                           std::string name = info.param;
+                         [](const testing::TestParamInfo<const char*>& model) {
+                           std::string name = model.param;
                            for (char& c : name) c = c == '.' ? '_' : c;
                            return name;
                          });
 
 TEST(EmulatedAmxSwitch, PlansAreOfTheAmxFamily) {
   if (!test::jit_runs()) GTEST_SKIP() << "not run: AMX kernels need AVX-512 too";
-  const Outcome o =
-      smoke("inspect --emulate-amx -m " + quern::test::source_dir() + "/model_smoke/checkpoints/qwen35_docs");
+  const Outcome o = smoke("inspect --emulate-amx -m " + quern::test::source_dir() +
+                          "/model_smoke/checkpoints/qwen35_docs");
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.out.find("bf16_gemm.amx."), std::string::npos) << o.out;
 }

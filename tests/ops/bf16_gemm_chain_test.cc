@@ -26,8 +26,8 @@ float dot_bf16_chain(const MatrixView& a, int64_t row, const MatrixView& w, int6
   return acc;
 }
 
-/// tdpbf16ps on one element: in each tile of 32 depths the even and the odd ones are summed apart by
-/// fused multiply-adds from zero, and their sum is added to the accumulator last.
+/// tdpbf16ps on one element: in each tile of 32 depths the even and the odd ones are summed apart
+/// by fused multiply-adds from zero, and their sum is added to the accumulator last.
 float dot_bf16_tiles(const MatrixView& a, int64_t row, const MatrixView& w, int64_t col) {
   const auto element = [](const MatrixView& m, int64_t i, int64_t k) {
     if (k >= m.cols) return 0.0f;

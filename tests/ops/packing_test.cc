@@ -48,7 +48,8 @@ TEST_F(Packing, Int8PanelsScalesAndPadding) {
     for (int k = 0; k < 64; ++k) {
       const bool exists = n < kN && k < kK;
       const int want = exists ? codes[static_cast<size_t>(n * kK + k)] + 128 : 128;
-      ASSERT_EQ(byte_at(*w, n / 16 * 1024 + k / 4 * 64 + n % 16 * 4 + k % 4), want) << n << ' ' << k;
+      ASSERT_EQ(byte_at(*w, n / 16 * 1024 + k / 4 * 64 + n % 16 * 4 + k % 4), want)
+          << n << ' ' << k;
     }
     ASSERT_EQ(w->scales()[n], n < kN ? static_cast<float>(n + 1) : 0.0f);
   }

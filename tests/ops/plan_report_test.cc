@@ -96,8 +96,8 @@ TEST_F(PlanReport, IsaIsTheChosenFamilysNotTheContexts) {
   EXPECT_EQ(first_line(quantize->explain()), "quantize_rows/k:64/a:f32/isa:avx512/thr:3");
 }
 
-// Design section 4: integers may change family with M because that changes no bit, floats only where
-// the Desc allows it.
+// Design section 4: integers may change family with M because that changes no bit, floats only
+// where the Desc allows it.
 TEST_F(PlanReport, FamiliesByInvariance) {
   cpu_ = test::amx_machine();
   const Context ctx = context();
@@ -109,8 +109,9 @@ TEST_F(PlanReport, FamiliesByInvariance) {
   bf16.k = 64;
   const auto families = [](const std::string& text) {
     std::string found;
-    for (const char* line : {"  amx: chosen\n", "  avx512: chosen for m 1..4\n",
-                             "  avx512: refused: amx is preferred, and adds up in another order\n"}) {
+    for (const char* line :
+         {"  amx: chosen\n", "  avx512: chosen for m 1..4\n",
+          "  avx512: refused: amx is preferred, and adds up in another order\n"}) {
       if (text.find(line) != std::string::npos) found += line;
     }
     return found;
@@ -133,8 +134,9 @@ TEST_F(PlanReport, LinesOfACreate) {
   ASSERT_TRUE(Int8Gemm::create(context(), wide_desc()).ok());
   const auto refused = lines_of(lines_, "dispatch", "int8_gemm");
   ASSERT_EQ(refused.size(), 2u);
-  EXPECT_EQ(refused[0], (Fields{"quern_verbose", "v1", "dispatch", "int8_gemm", "amx", kWide,
-                                "thr3", "-", "this machine has no usable AMX (quern-smoke doctor names the failed stage)"}));
+  EXPECT_EQ(refused[0],
+            (Fields{"quern_verbose", "v1", "dispatch", "int8_gemm", "amx", kWide, "thr3", "-",
+                    "this machine has no usable AMX (quern-smoke doctor names the failed stage)"}));
   EXPECT_EQ(refused[1][4], "reference");
   EXPECT_EQ(refused[1][5], kWide);
   const auto created = lines_of(lines_, "create", "int8_gemm");

@@ -4,9 +4,9 @@
 /* quern for programs that are not C++: C99, opaque handles, a thin shell over the classes of
  * quern/quern.h, which say what the operations mean. Only what is different here is described.
  *
- * Errors. A function that can fail returns a code, QUERN_OK (0) or another of quern/c/base.h, and where
- *   `status` is not null leaves there what quern_status_message() makes a sentence of. No exception
- *   comes out. A null handle or a null required argument is QUERN_INVALID_ARGUMENT.
+ * Errors. A function that can fail returns a code, QUERN_OK (0) or another of quern/c/base.h, and
+ * where `status` is not null leaves there what quern_status_message() makes a sentence of. No
+ * exception comes out. A null handle or a null required argument is QUERN_INVALID_ARGUMENT.
  * Handles. *out is set to a new handle on success and to null on failure. Each is given back with
  *   its _destroy function, in any order (what a plan needs lives as long as the plan); destroying
  *   null does nothing. A handle may be used from any number of threads at once, but not while it is
