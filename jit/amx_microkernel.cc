@@ -33,6 +33,7 @@ void AmxMicrokernel::emit() {
   section("to_f32");
   emit_begin_to_f32();
   emit_begin_rows();
+  emit_keep_bias();
   const Vectors row = take_vectors("row.");
   emit_rows([&] {
     emit_row_to_f32(row);

@@ -33,7 +33,8 @@ class Bf16GemmAmx final : public AmxMicrokernel {
   void emit_row_to_f32(const Vectors& to) override;
 
   bool codes_;
-  Xbyak::Reg64 place_, other_place_, col_scale_;
+  Vectors col_scale_;
+  Xbyak::Reg64 place_, other_place_;
 };
 
 void Bf16GemmAmx::emit_setup() {
@@ -72,15 +73,19 @@ void Bf16GemmAmx::emit_begin_to_f32() {
   if (!codes_) return;  // the accumulator is the value
   gp.give_back(place_);
   gp.give_back(other_place_);
-  col_scale_ = gp.take("col_scale");
-  mov(col_scale_, arg(offsetof(GemmArgs, col_scale)));
+  col_scale_ = take_vectors("col_scale.");
+  TakenGp col_scale(gp, "col_scale");
+  mov(*col_scale, arg(offsetof(GemmArgs, col_scale)));
+  for (int v = 0; v < shape().nr; ++v) {
+    vmovups(col_scale_[static_cast<size_t>(v)], ptr[*col_scale + v * 64]);
+  }
 }
 
 void Bf16GemmAmx::emit_row_to_f32(const Vectors& to) {
   for (int v = 0; v < shape().nr; ++v) {
     const Xbyak::Zmm& t = to[static_cast<size_t>(v)];
     vmovups(t, ptr[row() + v * 64]);
-    if (codes_) vmulps(t, t, ptr[col_scale_ + v * 64]);
+    if (codes_) vmulps(t, t, col_scale_[static_cast<size_t>(v)]);
   }
 }
 

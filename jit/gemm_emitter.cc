@@ -79,15 +79,29 @@ void GemmEmitter::emit_finish_row(const Vectors& row) {
   }
 }
 
-// Masked: the bias ends with its last element, and the byte after it may not be mapped.
+void GemmEmitter::emit_keep_bias() {
+  if (!shape_.epilogue.bias) return;
+  bias_ = take_vectors("bias.");
+  for (int v = 0; v < shape_.nr; ++v) emit_load_bias(bias_[static_cast<size_t>(v)], v);
+}
+
 void GemmEmitter::emit_bias(const Xbyak::Zmm& t, int v) {
+  if (!bias_.empty()) {
+    vaddps(t, t, bias_[static_cast<size_t>(v)]);
+    return;
+  }
+  TakenVec tmp(vec, "bias");
+  emit_load_bias(*tmp, v);
+  vaddps(t, t, *tmp);
+}
+
+// Masked: the bias ends with its last element, and the byte after it may not be mapped.
+void GemmEmitter::emit_load_bias(const Xbyak::Zmm& to, int v) {
   const int j = gate_up() ? v / 2 : v;
   const bool up = gate_up() && v % 2 == 1;
   TakenGp base(gp, "bias");
-  TakenVec tmp(vec, "bias");
   mov(*base, arg(up ? offsetof(GemmArgs, bias_up) : offsetof(GemmArgs, bias)));
-  vmovups(*tmp | columns(j) | T_z, ptr[*base + j * 64]);
-  vaddps(t, t, *tmp);
+  vmovups(to | columns(j) | T_z, ptr[*base + j * 64]);
 }
 
 // silu(x) = x / (1 + exp(-x)), computed from e = exp(-|x|) <= 1 so that nothing overflows:
@@ -259,6 +273,17 @@ void GemmEmitter::emit_scale_row(const Vectors& row, const Xbyak::RegExp& row_sc
     const Xbyak::Zmm& t = row[static_cast<size_t>(v)];
     vmulps(*scale, *s_row, ptr[col_scale + v * 64]);
     vmulps(t, t, *scale);
+  }
+}
+
+void GemmEmitter::emit_scale_row(const Vectors& row, const Xbyak::RegExp& row_scale,
+                                 const Vectors& col_scale) {
+  TakenVec s_row(vec, "row_scale");
+  TakenVec scale(vec, "scale");
+  vbroadcastss(*s_row, ptr[row_scale]);
+  for (size_t v = 0; v < row.size(); ++v) {
+    vmulps(*scale, *s_row, col_scale[v]);
+    vmulps(row[v], row[v], *scale);
   }
 }
 

@@ -25,6 +25,8 @@ class GemmEmitter : public Generator {
   /// Column masks and the pointers to the first row of C and of the residual: registers that stay
   /// taken.
   void emit_begin_rows();
+  /// The bias in registers that stay taken, for loops over rows: without this each row loads it.
+  void emit_keep_bias();
   /// `row` holds the nr vectors of one row as f32, scales applied; they are destroyed.
   void emit_finish_row(const Vectors& row);
   void emit_next_row();
@@ -43,9 +45,10 @@ class GemmEmitter : public Generator {
   /// As emit_correct_row for one vector whose sum began at `partial`.
   void emit_correct_wide(const Xbyak::Zmm& acc, const Xbyak::RegExp& row_sum,
                          const Xbyak::RegExp& partial);
-  /// row = row * (s_row * s_col).
+  /// row = row * (s_row * s_col), the nr vectors of s_col in memory or in registers.
   void emit_scale_row(const Vectors& row, const Xbyak::RegExp& row_scale,
                       const Xbyak::Reg64& col_scale);
+  void emit_scale_row(const Vectors& row, const Xbyak::RegExp& row_scale, const Vectors& col_scale);
 
   // u8 codes (w + 128) as bf16:
   //     byte j of each lane -> 2^23 + u_j as f32 bits -> minus (2^23 + 128) = w_j, exact
@@ -73,6 +76,7 @@ class GemmEmitter : public Generator {
  private:
   void emit_column_masks(const Xbyak::Reg64& n);
   void emit_bias(const Xbyak::Zmm& t, int v);
+  void emit_load_bias(const Xbyak::Zmm& to, int v);
   void emit_silu_mul(const Vectors& row);
   void emit_residual(const Xbyak::Zmm& t, int j);
   void emit_store(const Xbyak::Zmm& t, int j);
@@ -83,6 +87,7 @@ class GemmEmitter : public Generator {
   GemmConfig shape_;
   Xbyak::Zmm byte_mask_, magic_, magic_zero_;
   std::vector<Xbyak::Opmask> columns_;  ///< which of 16 columns exist, for each output vector
+  Vectors bias_;                        ///< kept, or none
   Xbyak::Reg64 c_, residual_;
   Xbyak::Label constants_;
 };

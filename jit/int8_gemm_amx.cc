@@ -33,7 +33,8 @@ class Int8GemmAmx final : public AmxMicrokernel {
   int wide_row_bytes() const { return 2 * row_bytes(); }
 
   bool wide_;
-  Xbyak::Reg64 row_sum_, row_scale_, col_scale_, partial_;
+  Vectors col_scale_;
+  Xbyak::Reg64 row_sum_, row_scale_, partial_;
 };
 
 // As in Int8GemmAvx512: each call counts from zero in s32 and the parts meet in s64.
@@ -70,7 +71,12 @@ void Int8GemmAmx::emit_begin_to_f32() {
   };
   row_sum_ = load("row_sum", offsetof(GemmArgs, row_sum));
   row_scale_ = load("row_scale", offsetof(GemmArgs, row_scale));
-  col_scale_ = load("col_scale", offsetof(GemmArgs, col_scale));
+  col_scale_ = take_vectors("col_scale.");
+  TakenGp col_scale(gp, "col_scale");
+  mov(*col_scale, arg(offsetof(GemmArgs, col_scale)));
+  for (int v = 0; v < shape().nr; ++v) {
+    vmovups(col_scale_[static_cast<size_t>(v)], ptr[*col_scale + v * 64]);
+  }
   if (wide_) partial_ = load("partial", offsetof(GemmArgs, acc));
 }
 
