@@ -23,6 +23,9 @@ constexpr int64_t kL2ForChunk = 256 << 10;
 // Half of L1: with few row blocks a chunk is read again before it is old.
 constexpr int64_t kL1ForChunk = 24 << 10;
 constexpr int64_t kFewRows = 32;
+// AMX: each cut of K costs four tile loads and stores beside 16 cycles a dot product. With this
+// much of the weights at a time the model is above 90 % at K = 4096 (bench/NOTES.md); not measured.
+constexpr int64_t kTilesForChunk = 64 << 10;
 // Rows that pass over a chunk before the walk moves on. Weights are read once more for each so many
 // rows, so that few are worth it only where A then stays in L2, and the row after the last of them
 // costs a pass of its own: 72 rows made M = 73 slower than M = 90 (bench/NOTES.md).
@@ -116,9 +119,9 @@ GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
   if (facts.wide) b.kc = kWideK;
   if (m > b.mr) {
     if (!facts.wide) {
-      // Two tiles of A and two of weights are 4 KiB every 64 cycles, more than L2 delivers.
-      const bool near = m <= kFewRows || facts.tiles();
-      const int64_t cache = near ? kL1ForChunk : kL2ForChunk;
+      const int64_t cache = facts.tiles()   ? kTilesForChunk
+                            : m <= kFewRows ? kL1ForChunk
+                                            : kL2ForChunk;
       const int64_t fitting = cache / b.nc / facts.weight_bytes / 64 * 64;
       if (facts.k > fitting + fitting / 2) b.kc = fitting;
     }

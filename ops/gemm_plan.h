@@ -80,7 +80,9 @@ class GemmPlan {
     const char* refused = nullptr;  ///< why the tuning entry was not used
   };
 
-  size_t family_of(int64_t m) const noexcept { return m <= spec_.few_rows ? 1 : 0; }
+  size_t family_of(int64_t m) const noexcept {
+    return spec_.families.size() > 1 && m <= spec_.few_rows ? 1 : 0;
+  }
   Status fill_bucket(ContextImpl& ctx, int index);
   Result<size_t> kernel_set(ContextImpl& ctx, size_t family, const GemmBlocking& blocking,
                             int prefetch);

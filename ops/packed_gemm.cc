@@ -120,7 +120,7 @@ Result<PackedGemm> PackedGemm::create(const Context& ctx, PackedGemmSpec spec) {
     if (!kernel.ok()) return report.failed(kernel.status());
     quantize = std::move(*kernel);
   }
-  report.created(plan->kernel_name(1));
+  report.created(plan->kernel_name(kMaxExtent));
   return PackedGemm(ctx, std::move(spec), std::move(dispatch), std::move(*plan),
                     std::move(quantize));
 }
@@ -208,7 +208,8 @@ int PackedGemm::run_checked(const PackedGemmArgs& args, Span<std::byte> scratch)
 
 Status PackedGemm::run(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept {
   const int64_t m = args.a.rows;
-  const RunReport report(ctx_.impl(), spec().problem, plan_.kernel_name(m), m);
+  const RunReport report(ctx_.impl(), spec().problem, plan_.kernel_name(m), m,
+                         plan_.family(m).level);
   if (const Status s = check_args(args); !s.ok()) return report.failed(s);
   const size_t needed = scratch_bytes(m);
   if (const Status s = check_scratch(scratch, needed); !s.ok()) return report.failed(s);

@@ -50,6 +50,7 @@ Status RunReport::failed(const Status& status) const noexcept {
   if (!ctx_.verbose.on(kVerboseError)) return status;
   Problem problem = problem_;
   problem.m = m_;
+  problem.isa = isa_;
   char buffer[512];
   TextWriter message(buffer, sizeof buffer);
   write_message(status, &message);
@@ -64,6 +65,7 @@ void RunReport::finished(int threads) const noexcept {
   if (!ctx_.verbose.on(kVerboseExec)) return;
   Problem problem = problem_;
   problem.m = m_;
+  problem.isa = isa_;
   ctx_.verbose.write({.event = kVerboseExec,
                       .kernel = kernel_,
                       .problem = &problem,

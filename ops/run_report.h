@@ -36,10 +36,12 @@ class CreateReport {
 /// The verbose line of one run(). Costs a branch when nobody listens; allocates nothing.
 class RunReport {
  public:
-  /// The problem of the plan, the name of the kernel that runs, and this call's rows. `kernel` and
+  /// The problem of the plan, the name of the kernel that runs, this call's rows, and the
+  /// level of the kernel, which for few rows may be below the plan's. `kernel` and
   /// `problem` must outlive the report.
-  RunReport(ContextImpl& ctx, const Problem& problem, std::string_view kernel, int64_t m) noexcept
-      : ctx_(ctx), problem_(problem), kernel_(kernel), m_(m) {
+  RunReport(ContextImpl& ctx, const Problem& problem, std::string_view kernel, int64_t m,
+            IsaLevel isa) noexcept
+      : ctx_(ctx), problem_(problem), kernel_(kernel), m_(m), isa_(isa) {
     if (ctx.verbose.on(kVerboseExec)) start_ = std::chrono::steady_clock::now();
   }
   Status failed(const Status& status) const noexcept;
@@ -51,6 +53,7 @@ class RunReport {
   const Problem& problem_;
   std::string_view kernel_;
   int64_t m_;
+  IsaLevel isa_;
   std::chrono::steady_clock::time_point start_;
 };
 

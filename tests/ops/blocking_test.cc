@@ -60,19 +60,59 @@ TEST(ChooseGrid, HugeShapesDoNotOverflow) {
 TEST(DefaultBlocking, IsLegalForEveryShape) {
   for (int bytes : {1, 2}) {
     for (int panel_registers : {1, 2}) {
-      for (int flags = 0; flags < 4; ++flags) {
+      for (int flags = 0; flags < 8; ++flags) {
         for (int64_t k : {0, 1, 63, 64, 4096, 17408, 131072, 1 << 24}) {
           GemmFacts facts{.k = k, .a_bytes = bytes, .weight_bytes = bytes};
           facts.panel_registers = panel_registers;
           facts.other_registers = panel_registers == 1 ? 1 : 4;
           facts.wide = (flags & 1) != 0;
           facts.pairs = (flags & 2) != 0;
+          facts.row_step = (flags & 4) != 0 ? 16 : 1;
           for (int64_t m : {1, 2, 6, 7, 9, 10, 14, 15, 16, 17, 32, 33, 64, 1000, 1 << 20}) {
             const GemmBlocking b = default_blocking(facts, m);
             EXPECT_EQ(invalid(b, facts), nullptr) << k << ' ' << m << ' ' << flags;
           }
         }
       }
+    }
+  }
+}
+
+// Blocks of whole tiles that follow one another, but for the end of the last one; as many tiles as
+// the rows have.
+TEST(RowBlock, TilesOfEveryNumberOfRows) {
+  for (const int mr : {16, 32}) {
+    for (int64_t rows = 1; rows <= 200; ++rows) {
+      const int64_t blocks = (rows + mr - 1) / mr;
+      int64_t end = 0, tiles = 0;
+      for (int64_t i = 0; i < blocks; ++i) {
+        const Range r = row_block(rows, mr, 16, i);
+        ASSERT_EQ(r.begin, end) << mr << ' ' << rows;
+        ASSERT_GT(r.size(), 0);
+        ASSERT_LE(r.size(), mr);
+        ASSERT_TRUE(r.size() % 16 == 0 || i + 1 == blocks) << mr << ' ' << rows;
+        tiles += (r.size() + 15) / 16;
+        end = r.end;
+      }
+      EXPECT_EQ(end, rows);
+      EXPECT_EQ(tiles, (rows + 15) / 16);
+    }
+  }
+  EXPECT_EQ(row_block(7, 4, 1, 0).size(), 4);
+  EXPECT_EQ(row_block(7, 4, 1, 1).size(), 3);
+}
+
+TEST(SplitSteps, PiecesOfTiles) {
+  for (int64_t total = 0; total <= 100; ++total) {
+    for (int parts = 1; parts <= 7; ++parts) {
+      int64_t end = 0;
+      for (int i = 0; i < parts; ++i) {
+        const Range r = split_steps(total, 16, parts, i);
+        ASSERT_EQ(r.begin, end);
+        ASSERT_TRUE(r.end % 16 == 0 || r.end == total);
+        end = r.end;
+      }
+      ASSERT_EQ(end, total);
     }
   }
 }

@@ -130,6 +130,22 @@ TEST_F(PlanReport, FamiliesByInvariance) {
   }
 }
 
+// No rows, and no family that stands in for few: nothing is looked up beyond the plan's families.
+TEST_F(PlanReport, ScratchOfNoRows) {
+  for (const jit::FakeCpu& cpu : {test::avx512_machine(), test::amx_machine()}) {
+    cpu_ = cpu;
+    const Context ctx = context();
+    for (const Invariance invariance : {Invariance::kStrict, Invariance::kFastest}) {
+      const auto bf16 = Bf16Gemm::create(ctx, {16, 64, DType::kF32, {}, invariance});
+      const auto int8 = Int8Gemm::create(ctx, wide_desc());
+      ASSERT_TRUE(bf16.ok() && int8.ok());
+      EXPECT_EQ(bf16->scratch_bytes(0), bf16->scratch_bytes(-5));
+      EXPECT_EQ(int8->scratch_bytes(0), int8->scratch_bytes(-5));
+      EXPECT_LE(bf16->scratch_bytes(0), bf16->scratch_bytes(1));
+    }
+  }
+}
+
 TEST_F(PlanReport, LinesOfACreate) {
   ASSERT_TRUE(Int8Gemm::create(context(), wide_desc()).ok());
   const auto refused = lines_of(lines_, "dispatch", "int8_gemm");

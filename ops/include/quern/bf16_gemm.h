@@ -17,8 +17,9 @@ namespace quern {
 inline namespace v0 {
 
 /// C[M, n] = epilogue(A[M, k] * W^T), W stored [n, k] as checkpoints store it, f32 accumulation in
-/// one chain per element with K ascending, so a row of C has the same bits whatever M, the thread
-/// count and the alignment are. bf16 subnormal inputs count as zero (the instruction's rule).
+/// one chain per element with K ascending (level amx: of sums over 32 depths), so with kStrict a
+/// row of C has the same bits whatever M, the thread count and the alignment are. bf16 subnormal
+/// inputs count as zero (the instruction's rule).
 struct Bf16GemmDesc {
   int64_t n = 0;           ///< columns of C, >= 0
   int64_t k = 0;           ///< >= 0; 0 gives the epilogue of zero

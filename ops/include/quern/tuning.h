@@ -10,7 +10,8 @@ inline namespace v0 {
 
 /// How a GEMM is cut up. Changing any of these changes speed only, never a bit of the result.
 struct GemmBlocking {
-  int32_t mr = 0;  ///< rows of the register block
+  /// Rows of the register block. Level amx: 16 or 32, mc a multiple of 16, mr * nr at most 64.
+  int32_t mr = 0;
   int32_t nr = 0;  ///< 16-column vectors of the register block
   /// Rows a thread finishes before it moves on, mr..2^30; at most 4096 where K is cut.
   int64_t mc = 0;
@@ -30,9 +31,9 @@ struct GemmBlocking {
 class QUERN_API TuningSource {
  public:
   virtual ~TuningSource();
-  /// `problem` is a plan's: m is the largest M of its bucket, isa the chosen family's level,
-  /// threads the pool's. True and *out filled where there is an entry. Entries are range-checked by
-  /// the caller: an illegal one is refused with a line in explain(), never used.
+  /// `problem` is a plan's: m is the largest M of its bucket, isa the level of the family that
+  /// those rows use, threads the pool's. True and *out filled where there is an entry. Entries are
+  /// range-checked by the caller: an illegal one is refused with a line in explain(), never used.
   virtual bool lookup(const Problem& problem, GemmBlocking* out) const noexcept = 0;
   virtual const char* name() const noexcept = 0;
 };
