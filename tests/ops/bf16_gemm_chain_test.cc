@@ -9,15 +9,17 @@
 namespace quern::test {
 namespace {
 
+/// As the instructions read it: zero behind the end of a row, and for subnormals.
+float element(const MatrixView& m, int64_t i, int64_t k) {
+  if (k >= m.cols) return 0.0f;
+  const float x = static_cast<float>(reference::load(m, i, k));
+  return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
+}
+
 /// vdpbf16ps on one lane: pairs of depths ascending, in each pair the odd element first, each a
 /// fused multiply-add into the accumulator. Depth is padded with a zero to whole pairs. Subnormal
 /// inputs and results count as zero; the fills below stay clear of the latter.
 float dot_bf16_chain(const MatrixView& a, int64_t row, const MatrixView& w, int64_t col) {
-  const auto element = [](const MatrixView& m, int64_t i, int64_t k) {
-    if (k >= m.cols) return 0.0f;
-    const float x = static_cast<float>(reference::load(m, i, k));
-    return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
-  };
   float acc = 0;
   for (int64_t k = 0; k < a.cols; k += 2) {
     acc = std::fmaf(element(a, row, k + 1), element(w, col, k + 1), acc);
@@ -29,11 +31,6 @@ float dot_bf16_chain(const MatrixView& a, int64_t row, const MatrixView& w, int6
 /// tdpbf16ps on one element: in each tile of 32 depths the even and the odd ones are summed apart
 /// by fused multiply-adds from zero, and their sum is added to the accumulator last.
 float dot_bf16_tiles(const MatrixView& a, int64_t row, const MatrixView& w, int64_t col) {
-  const auto element = [](const MatrixView& m, int64_t i, int64_t k) {
-    if (k >= m.cols) return 0.0f;
-    const float x = static_cast<float>(reference::load(m, i, k));
-    return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
-  };
   float acc = 0;
   for (int64_t tile = 0; tile < a.cols; tile += 32) {
     float sum[2] = {0, 0};
