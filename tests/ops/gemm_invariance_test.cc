@@ -238,22 +238,24 @@ TEST_P(GemmInvarianceTest, AnyBlocking) {
   }
 }
 
-/// This machine, but that AVX512-BF16 is missing or somebody else made it.
+/// The given machine, but that AVX512-BF16 is missing or somebody else made it.
 class OtherMaker final : public jit::CpuSource {
  public:
-  OtherMaker(bool bf16, uint32_t vendor) : bf16_(bf16), vendor_(vendor) {}
+  OtherMaker(const jit::CpuSource& base, bool bf16, uint32_t vendor)
+      : base_(base), bf16_(bf16), vendor_(vendor) {}
   jit::CpuidRegs cpuid(uint32_t leaf, uint32_t subleaf) const override {
-    jit::CpuidRegs regs = jit::system_cpu().cpuid(leaf, subleaf);
+    jit::CpuidRegs regs = base_.cpuid(leaf, subleaf);
     if (leaf == 0) regs.ebx = vendor_;
     if (leaf == 7 && subleaf == 1 && !bf16_) regs.eax &= ~(1u << 5);
     return regs;
   }
-  uint64_t xgetbv(uint32_t index) const override { return jit::system_cpu().xgetbv(index); }
+  uint64_t xgetbv(uint32_t index) const override { return base_.xgetbv(index); }
   jit::ArchPrctlResult arch_prctl(int op, unsigned long arg) const override {
-    return jit::system_cpu().arch_prctl(op, arg);
+    return base_.arch_prctl(op, arg);
   }
 
  private:
+  const jit::CpuSource& base_;
   bool bf16_;
   uint32_t vendor_;
 };
@@ -262,8 +264,9 @@ class OtherMaker final : public jit::CpuSource {
 // with or without vcvtneps2bf16: the bits are the same.
 TEST_P(GemmInvarianceTest, WithAndWithoutAvx512Bf16) {
   constexpr uint32_t kGenuineIntel = 0x756e6547, kAuthenticAmd = 0x68747541;
-  const OtherMaker with(true, kAuthenticAmd), slow(true, kGenuineIntel),
-      without(false, kAuthenticAmd);
+  const jit::CpuSource& base = cpu_at(isa());
+  const OtherMaker with(base, true, kAuthenticAmd), slow(base, true, kGenuineIntel),
+      without(base, false, kAuthenticAmd);
   std::vector<GemmCase> cases = varied_cases(kind());
   cases.push_back(make_case(kind(), "m:13/n:70/k:1501"));
   ContextOptions options;

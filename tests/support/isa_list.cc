@@ -20,11 +20,11 @@ std::string missing(IsaLevel level) {
   return reason;
 }
 
-Result<Context> emulated(const ContextOptions& options) {
+const jit::CpuSource& emulated_cpu() {
   static const amx_emu::Scope scope;
   EXPECT_TRUE(scope.installed()) << scope.reason();
   static const amx_emu::EmulatedCpu cpu(jit::system_cpu());
-  return make_context(options, cpu, jit::system_memory());
+  return cpu;
 }
 
 }  // namespace
@@ -41,13 +41,17 @@ std::vector<TestIsa> isas_to_test() {
   return {{"avx512_native", IsaLevel::kAvx512, no_avx512}, amx};
 }
 
+const jit::CpuSource& cpu_at(const TestIsa& isa) {
+  const bool emulate = isa.level == IsaLevel::kAmx && !amx_emu::native_amx();
+  return emulate ? emulated_cpu() : jit::system_cpu();
+}
+
 Context context_at(const TestIsa& isa, ThreadPool* pool, const TuningSource* tuning) {
   ContextOptions options;
   options.max_isa = isa.level;
   options.pool = pool;
   options.tuning = tuning;
-  const bool emulate = isa.level == IsaLevel::kAmx && !amx_emu::native_amx();
-  Result<Context> made = emulate ? emulated(options) : Context::create(options);
+  Result<Context> made = make_context(options, cpu_at(isa), jit::system_memory());
   EXPECT_TRUE(made.ok()) << made.status().message();
   return made.ok() ? std::move(made).value() : Context();
 }

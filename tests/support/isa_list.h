@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "jit/isa.h"
 #include "quern/context.h"
 #include "quern/tuning.h"
 
@@ -22,8 +23,12 @@ struct TestIsa {
 /// "amx_native" where the CPU has it and "amx_emulated" elsewhere.
 std::vector<TestIsa> isas_to_test();
 
-/// A context capped at the level, with the given pool and a kernel cache of its own. The first one
-/// at an emulated level starts the emulation, which lasts until the process ends.
+/// The CPU that context_at() makes its contexts for: this one, with AMX added where the level is
+/// emulated. The first call for an emulated level starts the emulation, which lasts until the
+/// process ends.
+const jit::CpuSource& cpu_at(const TestIsa& isa);
+
+/// A context capped at the level, with the given pool and a kernel cache of its own.
 Context context_at(const TestIsa& isa, ThreadPool* pool = nullptr,
                    const TuningSource* tuning = nullptr);
 
