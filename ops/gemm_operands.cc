@@ -88,7 +88,9 @@ GemmRun make_run(const GemmPlan& plan, const GemmOperands& o, const GemmShape& s
   const auto c_bytes = static_cast<int64_t>(size_of(shape.c));
   GemmRun run;
   run.plan = &plan;
-  run.weights = o.weights;
+  run.panels = o.weights->data();
+  run.panel_bytes = o.weights->panel_bytes();
+  run.col_scale = o.weights->scales();
   run.m = shape.m;
   run.c = static_cast<std::byte*>(o.c.data);
   run.c_bytes = c_bytes;

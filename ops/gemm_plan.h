@@ -11,7 +11,6 @@
 #include "ops/blocking.h"
 #include "ops/context_impl.h"
 #include "ops/prepared_rows.h"
-#include "quern/packed_weights.h"
 #include "quern/problem.h"
 #include "quern/status.h"
 
@@ -92,10 +91,12 @@ class GemmPlan {
   std::vector<KernelSet> sets_;
 };
 
-/// One run: everything a thread needs to compute its part.
+/// One product: everything a thread needs to compute its part.
 struct GemmRun {
   const GemmPlan* plan = nullptr;
-  const PackedWeights* weights = nullptr;
+  const std::byte* panels = nullptr;  ///< packed weights
+  int64_t panel_bytes = 0;
+  const float* col_scale = nullptr;  ///< one for each packed column; null where there are none
   int64_t m = 0;
   ThreadGrid grid;
   const std::byte* a = nullptr;
@@ -110,8 +111,27 @@ struct GemmRun {
   int64_t residual_stride = 0;  ///< bytes
 };
 
+/// A part of a product, and what its thread does afterwards.
+struct GemmPiece {
+  Range rows;
+  Range panels;
+  const std::byte* next = nullptr;  ///< weights that follow, to be fetched ahead; null: none known
+  bool last = true;                 ///< nothing follows: tiles are given up
+};
+
+/// What a thread keeps from one piece of a call to the next; the pieces have the same plan, and the
+/// same m.
+struct GemmPieces {
+  int64_t configured_rows = 0;  ///< of the tiles; 0: not configured
+  bool backwards = false;
+};
+
 /// The smallest pieces columns are cut into: panels, or pairs of them with gate_up.
 int64_t column_units(const GemmPlan& plan) noexcept;
+
+/// Computes one piece. `partial` is the thread's partial_bytes(m), 64-byte aligned.
+void run_gemm_piece(const GemmRun& run, const GemmPiece& piece, GemmPieces* pieces,
+                    std::byte* partial) noexcept;
 
 /// Computes thread `tid`'s part. `partial` is that thread's partial_bytes(m), 64-byte aligned.
 void run_gemm_part(const GemmRun& run, int tid, std::byte* partial) noexcept;

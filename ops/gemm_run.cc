@@ -17,11 +17,12 @@ namespace {
 constexpr int64_t kPanelColumns = 16;
 constexpr int64_t kVectorBytes = 64;
 
-/// One thread's walk over its rows and panels.
+/// One thread's walk over the rows and panels of one piece.
 class Walk {
  public:
-  Walk(const GemmRun& run, std::byte* partial) noexcept
+  Walk(const GemmRun& run, GemmPieces* pieces, std::byte* partial) noexcept
       : run_(run),
+        pieces_(*pieces),
         facts_(run.plan->family(run.m).facts),
         blocking_(run.plan->blocking(run.m)),
         kernels_(run.plan->kernels(run.m)),
@@ -29,9 +30,9 @@ class Walk {
         tiles_(partial),
         partial_(facts_.tiles() ? partial + jit::kTileScratchBytes : partial) {}
 
-  void rows_and_panels(Range rows, Range panels) noexcept {
-    rows_ = rows;
-    panels_ = panels;
+  void piece(const GemmPiece& piece) noexcept {
+    const Range& rows = rows_ = piece.rows;
+    const Range& panels = panels_ = piece.panels;
     // In parts that differ by little: a short last part would read all weights for a few rows.
     mc_ = rows.size() <= 0 ? 1 : ceil_div(rows.size(), ceil_div(rows.size(), blocking_.mc));
     mc_ = ceil_div(mc_, facts_.row_step) * facts_.row_step;
@@ -43,7 +44,7 @@ class Walk {
     while (true) {
       Chunk next = chunk;
       const bool last = !advance(&next);
-      multiply(chunk, last ? nullptr : weights(next));
+      multiply(chunk, last ? piece.next : weights(next), last && piece.last);
       if (last) return;
       chunk = next;
     }
@@ -75,21 +76,20 @@ class Walk {
   }
 
   const std::byte* weights(const Chunk& c) const noexcept {
-    return run_.weights->data() + c.panels.begin * run_.weights->panel_bytes() +
-           c.depth.begin * depth_bytes();
+    return run_.panels + c.panels.begin * run_.panel_bytes + c.depth.begin * depth_bytes();
   }
   /// Of one element of depth in a panel.
   int64_t depth_bytes() const noexcept { return kPanelColumns * facts_.weight_bytes; }
 
-  /// `next`: the weights the walk multiplies after these, or null.
-  void multiply(const Chunk& chunk, const std::byte* next) noexcept {
+  /// `next`: the weights that the thread multiplies after these, or null. `last`: nothing follows.
+  void multiply(const Chunk& chunk, const std::byte* next, bool last) noexcept {
     const int64_t blocks = ceil_div(chunk.rows.size(), blocking_.mr);
     for (int64_t i = 0; i < blocks; ++i) {
-      const int64_t block = backwards_ ? blocks - 1 - i : i;
+      const int64_t block = pieces_.backwards ? blocks - 1 - i : i;
       const Range r = row_block(chunk.rows.size(), blocking_.mr, facts_.row_step, block);
       const Range rows{chunk.rows.begin + r.begin, chunk.rows.begin + r.end};
       jit::GemmArgs args = operands(rows, r.begin, chunk);
-      if (facts_.tiles()) use_tiles(&args, chunk.panels.size(), next == nullptr && i + 1 == blocks);
+      if (facts_.tiles()) use_tiles(&args, chunk.panels.size(), last && i + 1 == blocks);
       if (blocks == 1) {
         fetch_stream(&args, next);
       } else {
@@ -98,15 +98,16 @@ class Walk {
       kernels_.at(static_cast<int>(rows.size()), static_cast<int>(chunk.panels.size())).call(args);
     }
     // Tiles stay configured for the block that came last, which then comes first.
-    backwards_ = facts_.tiles() && !backwards_;
+    pieces_.backwards = facts_.tiles() && !pieces_.backwards;
   }
 
   /// A configuration is loaded where the last block's does not do, and given up after the last one.
   void use_tiles(jit::GemmArgs* args, int64_t panels, bool last) noexcept {
     args->tiles = tiles_;
-    args->configure = !jit::serves_tiles(configured_rows_, args->m, static_cast<int>(panels));
+    int64_t& configured = pieces_.configured_rows;
+    args->configure = !jit::serves_tiles(configured, args->m, static_cast<int>(panels));
     args->release = last;
-    if (args->configure) configured_rows_ = args->m;
+    if (args->configure) configured = args->m;
   }
 
   /// One row block: each panel is fetched a fixed distance ahead of where it is read, at its end
@@ -144,7 +145,7 @@ class Walk {
     args.a = run_.a + rows.begin * run_.a_stride + depth.begin * facts_.a_bytes;
     args.a_stride = run_.a_stride;
     args.b = weights(chunk);
-    args.panel_stride = run_.weights->panel_bytes();
+    args.panel_stride = run_.panel_bytes;
     args.m = rows.size();
     args.k = depth.size();
     args.control = control_;
@@ -158,8 +159,8 @@ class Walk {
       args.row_scale = run_.row_scale + rows.begin;
       args.row_sum = run_.row_sum + rows.begin;
     }
-    if (run_.weights->scales() != nullptr) {
-      args.col_scale = run_.weights->scales() + panels.begin * kPanelColumns;
+    if (run_.col_scale != nullptr) {
+      args.col_scale = run_.col_scale + panels.begin * kPanelColumns;
     }
     if (run_.bias != nullptr) {
       args.bias = run_.bias + column;
@@ -173,14 +174,13 @@ class Walk {
   }
 
   const GemmRun& run_;
+  GemmPieces& pieces_;
   const GemmFacts& facts_;
   const GemmBlocking& blocking_;
   const KernelSet& kernels_;
   const int64_t parts_;
   std::byte* const tiles_;
   std::byte* const partial_;
-  int64_t configured_rows_ = 0;
-  bool backwards_ = false;
   mutable uint32_t control_[2] = {};
   Range rows_;
   Range panels_;
@@ -193,6 +193,11 @@ int64_t column_units(const GemmPlan& plan) noexcept {
   return ceil_div(plan.spec().problem.n, kPanelColumns);
 }
 
+void run_gemm_piece(const GemmRun& run, const GemmPiece& piece, GemmPieces* pieces,
+                    std::byte* partial) noexcept {
+  Walk(run, pieces, partial).piece(piece);
+}
+
 void run_gemm_part(const GemmRun& run, int tid, std::byte* partial) noexcept {
   if (tid >= run.grid.m_parts * run.grid.n_parts) return;
   const int64_t parts = run.plan->spec().gate_up() ? 2 : 1;
@@ -200,7 +205,9 @@ void run_gemm_part(const GemmRun& run, int tid, std::byte* partial) noexcept {
                                  tid / run.grid.n_parts);
   const Range units =
       split_range(column_units(*run.plan), run.grid.n_parts, tid % run.grid.n_parts);
-  Walk(run, partial).rows_and_panels(rows, {units.begin * parts, units.end * parts});
+  GemmPieces pieces;
+  run_gemm_piece(run, {.rows = rows, .panels = {units.begin * parts, units.end * parts}}, &pieces,
+                 partial);
 }
 
 }  // namespace quern::inline v0

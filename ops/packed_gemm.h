@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "jit/gemm_config.h"
 #include "ops/dispatch.h"
+#include "ops/gemm_families.h"
 #include "ops/gemm_operands.h"
 #include "ops/gemm_plan.h"
 #include "ops/no_throw.h"
@@ -100,40 +100,6 @@ Problem gemm_problem(const char* op, const Desc& desc) {
   problem.epilogue = desc.epilogue;
   return problem;
 }
-
-/// The part of a kernel's Config that the plan decides.
-jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefetch,
-                              bool bf16) noexcept;
-
-/// Rows up to which an avx512 kernel may stand in for an amx one: so few are multiplied as fast as
-/// the weights arrive.
-constexpr int64_t kFewRowsOnAvx512 = 4;
-
-/// A family of the kernels that `config` holds the own fields of; the rest of each kernel's Config
-/// follows from the problem, which must be complete but for isa, and from the machine.
-template <typename Config>
-GemmFamily make_family(const Config& config, IsaLevel level, const GemmFacts& facts,
-                       RowPreparation rows, const jit::IsaFeatures& features,
-                       const Problem& problem) {
-  const auto with_shape = [config, bf16 = features.bf16, problem](int mr, int nr, int prefetch) {
-    Config c = config;
-    static_cast<jit::GemmConfig&>(c) = kernel_config(problem, mr, nr, prefetch, bf16);
-    return c;
-  };
-  GemmFamily family{level, facts, rows, {}, {}};
-  family.kernel_name = [with_shape](int mr, int nr, int pf) {
-    return to_string(with_shape(mr, nr, pf));
-  };
-  family.generate = [with_shape](int mr, int nr, int pf) {
-    return generate(with_shape(mr, nr, pf));
-  };
-  return family;
-}
-
-/// The families that multiply bf16 rows with weights of type b at ctx's level: AMX, or AVX-512 with
-/// dot products or, where the CPU has no AVX512-BF16 or is slow at it, with FMAs on widened rows
-/// (equal bits). AMX adds in another order, so that the two are mixed under kFastest only.
-void use_bf16_families(DType b, const ContextImpl& ctx, Invariance invariance, GemmSpec* spec);
 
 /// pack() and pack_gate_up() of an op whose Impl has `gemm`, `check_weights(weights, part)` and
 /// `pack(parts)`.

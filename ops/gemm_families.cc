@@ -1,0 +1,67 @@
+#include "ops/gemm_families.h"
+
+#include "jit/bf16_gemm_amx.h"
+#include "jit/bf16_gemm_avx512.h"
+#include "jit/bf16_gemm_fma_avx512.h"
+#include "ops/poison.h"
+
+namespace quern::inline v0 {
+
+jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefetch,
+                              bool bf16) noexcept {
+  const Epilogue& e = problem.epilogue;
+  const jit::GemmEpilogue epilogue{problem.c, e.bias, e.activation, e.residual};
+  return {mr, nr, prefetch, kPoisonRegisters, epilogue, bf16};
+}
+
+namespace {
+
+GemmFamily bf16_amx_family(DType b, const jit::IsaFeatures& features, const Problem& problem) {
+  const bool codes = b == DType::kU8;
+  const GemmFacts facts{
+      .k = problem.k, .a_bytes = 2, .weight_bytes = codes ? 1 : 2, .row_step = 16};
+  return make_family(jit::Bf16GemmAmxConfig{{}, b}, IsaLevel::kAmx, facts, RowPreparation::kNone,
+                     features, problem);
+}
+
+GemmFamily bf16_avx512_family(DType b, const jit::IsaFeatures& features, const Problem& problem) {
+  const bool codes = b == DType::kU8;
+  GemmFacts facts{.k = problem.k,
+                  .a_bytes = 2,
+                  .weight_bytes = codes ? 1 : 2,
+                  .panel_registers = codes ? 2 : 1,
+                  .other_registers = codes ? 4 : 1};
+  if (features.bf16 && !features.slow_bf16_dots) {
+    return make_family(jit::Bf16GemmAvx512Config{{}, b}, IsaLevel::kAvx512, facts,
+                       RowPreparation::kNone, features, problem);
+  }
+  facts.a_bytes = 4;
+  facts.other_registers = codes ? 4 : 2;
+  return make_family(jit::Bf16GemmFmaAvx512Config{{}, b}, IsaLevel::kAvx512, facts,
+                     RowPreparation::kWiden, features, problem);
+}
+
+}  // namespace
+
+void use_bf16_families(DType b, const ContextImpl& ctx, Invariance invariance, GemmSpec* spec) {
+  if (ctx.level < IsaLevel::kAmx) {
+    spec->families = {bf16_avx512_family(b, ctx.features, spec->problem)};
+    return;
+  }
+  spec->families = {bf16_amx_family(b, ctx.features, spec->problem)};
+  if (invariance == Invariance::kFastest) {
+    spec->families.push_back(bf16_avx512_family(b, ctx.features, spec->problem));
+    spec->few_rows = kFewRowsOnAvx512;
+  }
+}
+
+Result<PlannedGemm> plan_gemm(ContextImpl& ctx, GemmSpec spec, CreateReport* report) {
+  Dispatch dispatch = choose_family(ctx, nullptr, spec.few_rows);
+  if (const Status s = report->dispatched(dispatch); !s.ok()) return s;
+  spec.problem = report->problem();
+  auto plan = GemmPlan::create(ctx, std::move(spec));
+  if (!plan.ok()) return report->failed(plan.status());
+  return PlannedGemm{std::move(dispatch), std::move(*plan)};
+}
+
+}  // namespace quern::inline v0
