@@ -101,6 +101,12 @@ PreparedRows PackedGemm::prepared_rows(int64_t m, const ThreadPool& pool) const 
   return PreparedRows(plan_.family(m).rows, m, spec().problem.k, pool.size());
 }
 
+// Up to max_m rows need the most at max_m, or at the last number of rows that every thread prepares
+// for itself. A family that took over anywhere else would be a third place to look at: the one
+// before may have prepared rows that this one reads as they are.
+static_assert(kFewRowsOnAvx512 == PreparedRows::kRowsForEachThread,
+              "scratch_bytes() must also look at the rows up to which avx512 stands in for amx");
+
 size_t PackedGemm::scratch_bytes(int64_t max_m) const noexcept {
   const ThreadPool& pool = ctx_.pool();
   const int64_t m = std::clamp<int64_t>(max_m, 0, max_rows());

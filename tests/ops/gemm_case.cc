@@ -106,6 +106,7 @@ GemmCase random_case(const std::string& op, uint64_t seed) {
 std::string to_string(const GemmCase& c) {
   return to_string(c.problem) + " fill:" + to_string(c.fill) + " scale:" + to_string(c.scale) +
          sizes(c) + (c.residual_is_c ? " residual=c" : "") +
+         (c.invariance == Invariance::kFastest ? " fastest" : "") +
          (c.flush == Flush::kEnd ? " flush:end" : " flush:start") +
          " offset:" + std::to_string(c.offset) + " seed:" + std::to_string(c.seed);
 }
@@ -172,12 +173,12 @@ Result<GemmOp> GemmOp::create(const Context& ctx, const GemmCase& c) {
   op.gate_up_ = c.gate_up();
   const Problem& p = c.problem;
   if (c.is_int8()) {
-    Int8GemmDesc desc{p.n, p.k, p.activations, p.a, p.c, p.epilogue, Invariance::kStrict};
+    Int8GemmDesc desc{p.n, p.k, p.activations, p.a, p.c, p.epilogue, c.invariance};
     Result<Int8Gemm> plan = Int8Gemm::create(ctx, desc);
     if (!plan.ok()) return plan.status();
     op.int8_ = std::move(plan).value();
   } else {
-    Bf16GemmDesc desc{p.n, p.k, p.c, p.epilogue, Invariance::kStrict};
+    Bf16GemmDesc desc{p.n, p.k, p.c, p.epilogue, c.invariance};
     Result<Bf16Gemm> plan = Bf16Gemm::create(ctx, desc);
     if (!plan.ok()) return plan.status();
     op.bf16_ = std::move(plan).value();

@@ -43,6 +43,7 @@ struct GemmCase {
   int64_t c_pad = 0;
   int64_t residual_pad = 0;
   bool residual_is_c = false;
+  Invariance invariance = Invariance::kStrict;
   Flush flush = Flush::kEnd;
   size_t offset = 0;  ///< base of the operands' distances from their guard pages
   uint64_t seed = 1;  ///< of the values
@@ -122,6 +123,8 @@ reference::Exact exact_answer(const GemmCase& c, GemmData& data);
 
 /// The whole round: fill, create, pack, protect, run, compare, look at everything around.
 ::testing::AssertionResult check_case(const Context& ctx, const GemmCase& c);
+/// The same with values that the test has put into `data`.
+::testing::AssertionResult check_case(const Context& ctx, const GemmCase& c, GemmData& data);
 
 /// The output of the case as bits, for comparisons between two ways of computing it. Fails the
 /// current test and returns nothing where the op does.

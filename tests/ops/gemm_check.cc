@@ -13,6 +13,10 @@ namespace {
 
 ::testing::AssertionResult check_case(const Context& ctx, const GemmCase& c) {
   GemmData data(c);
+  return check_case(ctx, c, data);
+}
+
+::testing::AssertionResult check_case(const Context& ctx, const GemmCase& c, GemmData& data) {
   Result<GemmOp> op = GemmOp::create(ctx, c);
   if (!op.ok()) return failed("create", op.status(), c);
   const reference::Exact exact = exact_answer(c, data);

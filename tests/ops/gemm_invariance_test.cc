@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "jit/code_memory.h"
-#include "jit/isa.h"
 #include "ops/context_impl.h"
 #include "tests/ops/gemm_fixture.h"
+#include "tests/ops/other_maker.h"
 #include "tests/ops/test_pools.h"
 
 namespace quern::test {
@@ -238,32 +238,9 @@ TEST_P(GemmInvarianceTest, AnyBlocking) {
   }
 }
 
-/// The given machine, but that AVX512-BF16 is missing or somebody else made it.
-class OtherMaker final : public jit::CpuSource {
- public:
-  OtherMaker(const jit::CpuSource& base, bool bf16, uint32_t vendor)
-      : base_(base), bf16_(bf16), vendor_(vendor) {}
-  jit::CpuidRegs cpuid(uint32_t leaf, uint32_t subleaf) const override {
-    jit::CpuidRegs regs = base_.cpuid(leaf, subleaf);
-    if (leaf == 0) regs.ebx = vendor_;
-    if (leaf == 7 && subleaf == 1 && !bf16_) regs.eax &= ~(1u << 5);
-    return regs;
-  }
-  uint64_t xgetbv(uint32_t index) const override { return base_.xgetbv(index); }
-  jit::ArchPrctlResult arch_prctl(int op, unsigned long arg) const override {
-    return base_.arch_prctl(op, arg);
-  }
-
- private:
-  const jit::CpuSource& base_;
-  bool bf16_;
-  uint32_t vendor_;
-};
-
 // Dot products where they are fast, two FMAs where they are slow or missing, and results rounded
 // with or without vcvtneps2bf16: the bits are the same.
 TEST_P(GemmInvarianceTest, WithAndWithoutAvx512Bf16) {
-  constexpr uint32_t kGenuineIntel = 0x756e6547, kAuthenticAmd = 0x68747541;
   const jit::CpuSource& base = cpu_at(isa());
   const OtherMaker with(base, true, kAuthenticAmd), slow(base, true, kGenuineIntel),
       without(base, false, kAuthenticAmd);

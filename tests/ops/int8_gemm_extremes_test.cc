@@ -101,6 +101,9 @@ TEST_P(Int8ExtremesTest, SumsBeyond31Bits) {
     const double negative =
         static_cast<double>(static_cast<float>(-16256.0 * static_cast<double>(k)));
     expect_all(2, 5, k, -128, 127, negative);
+    // More rows than AVX-512 takes over from AMX: two tiles of rows, the second with one row.
+    expect_all(17, 5, k, -128, -128, positive);
+    expect_all(17, 5, k, -128, 127, negative);
   }
 }
 

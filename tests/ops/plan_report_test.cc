@@ -8,6 +8,7 @@
 
 #include "ops/context_impl.h"
 #include "quern/quern.h"
+#include "tests/ops/gemm_fixture.h"
 #include "tests/ops/mock_machine.h"
 #include "tests/ops/test_pools.h"
 
@@ -231,6 +232,61 @@ TEST_F(PlanReport, LinesOfRunsCountTheThreadsThatComputed) {
     EXPECT_EQ(errors[0][7], "-");
   }
 }
+
+/// Runs at each level, AMX natively or emulated.
+class ExecLine : public test::IsaTest {
+ protected:
+  static Context verbose_context(Lines* lines) {
+    ContextOptions options;
+    options.max_isa = GetParam().level;
+    options.verbose = kVerboseExec | kVerboseError;
+    options.sink = &collect;
+    options.sink_user = lines;
+    auto made = make_context(options, test::cpu_at(GetParam()), jit::system_memory());
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    return *made;
+  }
+};
+
+// A plan that leaves few rows to another family says so in each line: kernel and level are those
+// that ran, and those of the call that was refused would have.
+TEST_P(ExecLine, NamesTheFamilyThatRan) {
+  const std::string own = to_string(GetParam().level);
+  for (const test::GemmKind& kind : test::kGemmKinds) {
+    for (const Invariance invariance : {Invariance::kStrict, Invariance::kFastest}) {
+      test::GemmCase c = test::make_case(kind, 33, 32, 64);
+      c.invariance = invariance;
+      test::GemmData data(c);
+      Lines lines;
+      const Context ctx = verbose_context(&lines);
+      auto op = test::GemmOp::create(ctx, c);
+      ASSERT_TRUE(op.ok()) << op.status().message();
+      ASSERT_TRUE(op->pack(data).ok());
+      const bool may_switch = c.integer_sums() || invariance == Invariance::kFastest;
+      for (const int64_t m : {1, 4, 5, 33}) {
+        const std::string level = may_switch && m <= 4 ? "avx512" : own;
+        lines.clear();
+        test::GemmOp::Args args = test::row_block(test::args_of(c, data), 0, m);
+        ASSERT_TRUE(op->run(args).ok());
+        args.a.cols -= 1;
+        ASSERT_FALSE(op->run(args).ok());
+        const auto exec = lines_of(lines, "exec", kind.op);
+        const auto error = lines_of(lines, "error", kind.op);
+        ASSERT_TRUE(exec.size() == 1 && error.size() == 1) << lines.size();
+        EXPECT_NE(exec[0][4].find("." + level + "."), std::string::npos) << exec[0][4];
+        const std::string shape = std::string(kind.op) + "/m:" + std::to_string(m) + "/n:32/k:64";
+        for (const Fields& line : {exec[0], error[0]}) {
+          EXPECT_EQ(line[5].rfind(shape, 0), 0u) << line[5];
+          EXPECT_NE(line[5].find("/isa:" + level), std::string::npos)
+              << line[5] << " " << kind.name << " m " << m;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(PlanReport, ExecLine, ::testing::ValuesIn(test::isas_to_test()),
+                         test::isa_name);
 
 }  // namespace
 }  // namespace quern

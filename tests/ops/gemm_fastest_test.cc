@@ -1,0 +1,129 @@
+// Invariance::kFastest: up to four rows a plan may have the bits of the avx512 family, more rows
+// have those of the level's own (quern/epilogue.h). Everything else that is said of plans holds for
+// both.
+#include <algorithm>
+#include <utility>
+
+#include "jit/code_memory.h"
+#include "ops/context_impl.h"
+#include "tests/ops/gemm_fixture.h"
+#include "tests/ops/other_maker.h"
+#include "tests/ops/test_pools.h"
+
+namespace quern::test {
+namespace {
+
+constexpr int64_t kFewRows = 4;  // ops/README.md
+
+class GemmFastestTest : public GemmTest {
+ protected:
+  /// Weights too large for the call to stay on one thread.
+  GemmCase shape() const {
+    GemmCase c = make_case(kind(), "m:40/n:768/k:141");
+    c.problem.epilogue.bias = true;
+    c.problem.c = DType::kF32;
+    return c;
+  }
+  /// The first `rows` rows of C, computed by a plan of ctx with scratch that ends at a guard page.
+  std::vector<uint32_t> bits(const Context& ctx, Invariance invariance, GemmData& data,
+                             int64_t rows) const {
+    GemmCase c = shape();
+    c.invariance = invariance;
+    Result<GemmOp> op = GemmOp::create(ctx, c);
+    EXPECT_TRUE(op.ok()) << op.status().message();
+    if (!op.ok() || !op->pack(data).ok()) return {};
+    data.c.set_all(0);
+    const Status status = op->run(row_block(args_of(c, data), 0, rows));
+    EXPECT_TRUE(status.ok()) << status.message();
+    std::vector<uint32_t> all = element_bits(data.c.view());
+    all.resize(static_cast<size_t>(rows * c.problem.n));
+    return all;
+  }
+  bool float_sums() const { return !shape().integer_sums(); }
+  /// The level's machine, made by `vendor`, with or without AVX512-BF16.
+  Context context_of(bool bf16, uint32_t vendor, ThreadPool* pool = nullptr) const {
+    ContextOptions options;
+    options.max_isa = isa().level;
+    options.pool = pool;
+    const OtherMaker cpu(cpu_at(isa()), bf16, vendor);
+    const auto made = make_context(options, cpu, jit::system_memory());
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    return made.ok() ? *made : Context();
+  }
+  /// The kernel that a kFastest plan has for few rows.
+  std::string few_rows_kernel(const Context& ctx) const {
+    GemmCase c = shape();
+    c.invariance = Invariance::kFastest;
+    const Result<GemmOp> op = GemmOp::create(ctx, c);
+    if (!op.ok()) return op.status().message();
+    const std::string text = op->explain();
+    const size_t line = text.find("\n  m 1..");
+    const size_t kernel = text.find("kernel ", line);
+    if (line == std::string::npos || kernel == std::string::npos) return text;
+    return text.substr(kernel + 7, text.find(' ', kernel + 7) - kernel - 7);
+  }
+};
+
+TEST_P(GemmFastestTest, FewRowsHaveTheBitsOfAvx512AndTheRestThoseOfTheLevel) {
+  GemmData data(shape());
+  const Context& below = shared_context(isas_to_test().front());
+  for (const int64_t m : {1, 2, 3, 4, 5, 6, 16, 17, 40}) {
+    const std::vector<uint32_t> avx512 = bits(below, Invariance::kStrict, data, m);
+    const std::vector<uint32_t> strict = bits(ctx(), Invariance::kStrict, data, m);
+    const bool tells_apart = float_sums() && isa().level > IsaLevel::kAvx512;
+    EXPECT_EQ(strict != avx512, tells_apart) << "m " << m << ": the data must tell families apart";
+    EXPECT_EQ(bits(ctx(), Invariance::kFastest, data, m), m <= kFewRows ? avx512 : strict)
+        << "m " << m;
+  }
+}
+
+// Where bf16 dot products are slow (Intel) or missing, few rows are widened to f32 in scratch that
+// more rows do not need; the bits stay.
+TEST_P(GemmFastestTest, MachinesThatAreSlowAtBf16Dots) {
+  GemmData data(shape());
+  const std::vector<uint32_t> few = bits(ctx(), Invariance::kFastest, data, kFewRows);
+  const std::vector<uint32_t> more = bits(ctx(), Invariance::kFastest, data, kFewRows + 1);
+  const bool native = ctx().isa_report().avx512_bf16;
+  const std::string family = float_sums() ? "bf16_gemm" : "int8_gemm";
+  for (const auto& [bf16, vendor] : {std::pair{true, kAuthenticAmd}, std::pair{true, kGenuineIntel},
+                                     std::pair{false, kAuthenticAmd}}) {
+    if (bf16 && !native) continue;
+    const Context other = context_of(bf16, vendor);
+    const bool fmas = float_sums() && (!bf16 || vendor == kGenuineIntel);
+    const std::string kernel = few_rows_kernel(other);
+    EXPECT_EQ(kernel.rfind(family + (fmas ? "_fma.avx512." : ".avx512."), 0), 0u) << kernel;
+    EXPECT_EQ(bits(other, Invariance::kFastest, data, kFewRows), few);
+    EXPECT_EQ(bits(other, Invariance::kFastest, data, kFewRows + 1), more);
+  }
+}
+
+// scratch_bytes(m) suffices for m rows, which bits() runs with no byte more, and for fewer.
+TEST_P(GemmFastestTest, ScratchForEveryNumberOfRows) {
+  GemmData data(shape());
+  for (const uint32_t vendor : {kAuthenticAmd, kGenuineIntel}) {
+    for (const int threads : {1, 3, 8}) {
+      ScriptedPool pool(threads);
+      const Context ctx = context_of(GemmTest::ctx().isa_report().avx512_bf16, vendor, &pool);
+      GemmCase c = shape();
+      c.invariance = Invariance::kFastest;
+      const Result<GemmOp> op = GemmOp::create(ctx, c);
+      ASSERT_TRUE(op.ok()) << op.status().message();
+      for (int64_t m = 1; m <= 40; ++m) {
+        EXPECT_GE(op->scratch_bytes(m), op->scratch_bytes(m - 1)) << "m " << m;
+      }
+      const std::vector<uint32_t> all = bits(ctx, Invariance::kFastest, data, 40);
+      for (const int64_t m : {1, 3, 4, 5, 16, 17, 33}) {
+        const std::vector<uint32_t> got = bits(ctx, Invariance::kFastest, data, m);
+        const bool same = std::equal(got.begin(), got.end(), all.begin());
+        EXPECT_TRUE(same || (m <= kFewRows && float_sums() && isa().level > IsaLevel::kAvx512))
+            << "m " << m << ", " << threads << " threads";
+        EXPECT_EQ(got, bits(GemmTest::ctx(), Invariance::kFastest, data, m)) << "m " << m;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, GemmFastestTest, every_gemm(), gemm_test_name);
+
+}  // namespace
+}  // namespace quern::test
