@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "bench/plan_text.h"
+
 namespace quern::bench {
 namespace {
 

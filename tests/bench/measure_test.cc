@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "bench/op_case.h"
+#include "bench/plan_text.h"
 #include "bench/table.h"
 
 namespace quern::bench {
@@ -174,6 +175,40 @@ TEST(Measure, ALevelThatDidNotRunIsRefusedWithTheReason) {
   EXPECT_EQ(row.problem.isa, IsaLevel::kAmx);  // as it was asked for
 }
 
+// A plan at level amx may leave few rows to avx512: asked for amx, such a row is measured, and is
+// one of avx512.
+TEST(Measure, ARowOfAPlanWithTwoFamiliesHasTheLevelOfTheOneThatRan) {
+  const char* const plan =
+      "int8_gemm/n:16/k:16/isa:amx\n"
+      "  amx: chosen\n"
+      "  avx512: chosen for m 1..4\n"
+      "  kernel int8_gemm.avx512.x and its tails\n"
+      "  kernel int8_gemm.amx.y and its tails\n"
+      "  m 1..4: mr 6, kernel int8_gemm.avx512.x (compiled-in defaults)\n"
+      "  m 5..: mr 16, kernel int8_gemm.amx.y (compiled-in defaults)\n";
+  static const char* explanation = plan;
+  const auto row_of = [](const char* text) {
+    return measure_fake(
+        short_options(false), nullptr, [](FakeCase* c) { c->explanation = explanation; }, text);
+  };
+  const Row few = row_of("int8_gemm/m:4/n:16/k:16/isa:amx/thr:1");
+  EXPECT_EQ(few.error, "");
+  EXPECT_EQ(few.kernel, "int8_gemm.avx512.x");
+  EXPECT_EQ(to_string(few.problem), "int8_gemm/m:4/n:16/k:16/isa:avx512/thr:1");
+  EXPECT_EQ(few.work.level, IsaLevel::kAvx512) << "held to the roof of what ran";
+  const Row more = row_of("int8_gemm/m:5/n:16/k:16/isa:amx/thr:1");
+  EXPECT_EQ(more.error, "");
+  EXPECT_EQ(more.kernel, "int8_gemm.amx.y");
+  EXPECT_EQ(to_string(more.problem), "int8_gemm/m:5/n:16/k:16/isa:amx/thr:1");
+  EXPECT_EQ(more.work.level, IsaLevel::kAmx);
+  // Nobody allowed the avx512 kernel here.
+  const std::string without =
+      std::string(plan).replace(std::string(plan).find(" for m 1..4"), 11, "");
+  explanation = without.c_str();
+  const Row other = row_of("int8_gemm/m:4/n:16/k:16/isa:amx/thr:1");
+  EXPECT_NE(other.error.find("isa:amx did not run"), std::string::npos) << other.error;
+}
+
 TEST(Measure, ARefusedProblemIsARowWithTheReason) {
   ContextSet contexts;
   Measurer measurer(short_options(true), &contexts, nullptr, "none asked for");
@@ -302,34 +337,6 @@ TEST(ResolveLevels, WhatCannotRunStaysOpen) {
   std::vector<Problem> problems = {problem("int8_gemm/m:1/n:64/k:64")};
   resolve_levels(*Context::create(options), &problems);
   EXPECT_EQ(problems[0].isa, IsaLevel::kNone);
-}
-
-TEST(LevelOfKernel, IsInTheName) {
-  EXPECT_EQ(level_of_kernel("int8_gemm.avx512.s8u8bf16.mr6"), IsaLevel::kAvx512);
-  EXPECT_EQ(level_of_kernel("bf16_gemm.amx.bf16.mr32"), IsaLevel::kAmx);
-  EXPECT_EQ(level_of_kernel("int8_gemm.avx512"), IsaLevel::kNone);
-  EXPECT_EQ(level_of_kernel("amx"), IsaLevel::kNone);
-}
-
-TEST(WhyNot, QuotesTheRefusalOfTheLevel) {
-  EXPECT_EQ(why_not(kAvx512Plan, IsaLevel::kAmx), "the tiles are being polished");
-  EXPECT_EQ(why_not(kAvx512Plan, IsaLevel::kAvx512),
-            "the plan has no kernel of that level for this problem");
-}
-
-TEST(KernelName, IsTheOneOfTheRowCount) {
-  const std::string text =
-      "int8_gemm/n:64/k:64\n"
-      "  avx512: chosen\n"
-      "  kernel quantize_rows.avx512.x\n"
-      "  kernel int8_gemm.avx512.y.mr6.nr4.pf16.epi=none and its tails\n"
-      "  kernel int8_gemm.avx512.y.mr6.nr4.pf0.epi=none and its tails\n"
-      "  m 1..16: mr 6, kernel int8_gemm.avx512.y.mr6.nr4.pf16.epi=none (compiled-in defaults)\n"
-      "  m 17..: mr 6, kernel int8_gemm.avx512.y.mr6.nr4.pf0.epi=none (compiled-in defaults)\n";
-  EXPECT_EQ(kernel_name(text, 16), "int8_gemm.avx512.y.mr6.nr4.pf16.epi=none");
-  EXPECT_EQ(kernel_name(text, 17), "int8_gemm.avx512.y.mr6.nr4.pf0.epi=none");
-  EXPECT_EQ(kernel_name("a\n  kernel quantize_rows.avx512.x\n", 3), "quantize_rows.avx512.x");
-  EXPECT_EQ(kernel_name("nothing to see\nhere", 3), "nothing to see");
 }
 
 }  // namespace

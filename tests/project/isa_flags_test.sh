@@ -19,6 +19,12 @@ allowed_functions() {
     quern-bench*) echo "$emulator|"'(void )?quern::bench::\(anonymous namespace\)::(int8_dots|bf16_dots|f32_fmas|int8_tiles|bf16_tiles|read_avx512)[<(]' ;;
     # Highway's copies for each target, chosen at run time.
     quern-smoke*) echo "$emulator|"'.*::N_(SSSE3|SSE4|AVX2|AVX3|AVX3_DL|AVX3_ZEN4|AVX3_SPR|AVX10_2)::' ;;
+    # Static: the C library's copies for each CPU, by their names, its and libgcc's questions to the CPU, and
+    # the random numbers of libstdc++, all chosen at run time.
+    quern-amx-selftest*)
+      local copies='[a-z0-9_]+_(ssse3|sse4_1|sse42|avx2?|evex(512)?|avx512|fma[34]?)[a-z0-9_]*>' \
+        questions='update_active|init_cpu_features|_dl_[a-z_]+_xsavec?>'
+      echo "$emulator|$copies|$questions|"'std::\(anonymous namespace\)::__x86_rd(rand|seed)' ;;
     *) echo '$^' ;;
   esac
 }

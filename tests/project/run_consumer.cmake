@@ -3,6 +3,7 @@
 #   pkg_config  the same prefix, C and C++ programs built with what pkg-config says
 #   shared      builds SOURCE_DIR as a shared library, looks at it, then as install and pkg_config
 #   subproject  add_subdirectory of SOURCE_DIR, shared library
+#   package     builds and installs what the preset `package` says: library and tools
 # cmake -DMODE= -DSOURCE_DIR= -DBUILD_DIR= -DWORK_DIR= -DCC= -DCXX= -DCXX_FLAGS= -DWERROR= -DLAUNCHER=
 #       -P run_consumer.cmake
 cmake_minimum_required(VERSION 3.25)
@@ -81,11 +82,27 @@ function(check_installed_symbols prefix)
   endif()
   foreach(library IN LISTS libraries)
     run(nm -C ${library})
+    # What refuses --emulate-amx in a tool without the emulator.
+    string(REGEX REPLACE "quern::(v0::)?smoke::emulate_amx\\(\\)" "" output "${output}")
     string(REGEX MATCH "[^\n]*(testing::|quern::(v0::)?test::|[Ee]mulat|amx_emu|GOMP_)[^\n]*" hit "${output}")
     if(hit OR NOT output MATCHES "quern::")
       message(FATAL_ERROR "${library} is installed and holds '${hit}', or nothing of quern")
     endif()
   endforeach()
+endfunction()
+
+# The tools that users get are there and start; what belongs to the build tree is not.
+function(check_installed_tools prefix)
+  file(GLOB tools RELATIVE ${prefix}/bin ${prefix}/bin/*)
+  foreach(tool quern-bench quern-report quern-smoke)
+    if(NOT tool IN_LIST tools)
+      message(FATAL_ERROR "${tool} is not installed; what is: ${tools}")
+    endif()
+    run(${prefix}/bin/${tool} --help)
+  endforeach()
+  if("quern-amx-selftest" IN_LIST tools)
+    message(FATAL_ERROR "quern-amx-selftest is installed, and holds the emulator")
+  endif()
 endfunction()
 
 # SameMinorVersion: 0.2 is another API, and the package must say no to a request for it.
@@ -166,6 +183,15 @@ elseif(MODE STREQUAL "shared")
   configure_and_build(${CMAKE_CURRENT_LIST_DIR}/install_consumer ${WORK_DIR}/consumer
     -Dquern_DIR=${WORK_DIR}/prefix/lib/some-linux/cmake/quern)
   check_program(${WORK_DIR}/consumer/consumer)
+elseif(MODE STREQUAL "package")
+  # The preset itself, so that one that links the emulator is found out.
+  run(${CMAKE_COMMAND} -S ${SOURCE_DIR} --preset package -B ${LIBRARY_BUILD} -DCMAKE_C_COMPILER=${CC}
+      -DCMAKE_CXX_COMPILER=${CXX} "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}" -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
+  run(${CMAKE_COMMAND} --build ${LIBRARY_BUILD})
+  install_and_move(${LIBRARY_BUILD})
+  check_installed_files(${WORK_DIR}/prefix)
+  check_installed_symbols(${WORK_DIR}/prefix)
+  check_installed_tools(${WORK_DIR}/prefix)
 elseif(MODE STREQUAL "subproject")
   configure_and_build(${CMAKE_CURRENT_LIST_DIR}/subproject_consumer ${LIBRARY_BUILD} ${LIBRARY_OPTIONS}
     -DQUERN_SOURCE_DIR=${SOURCE_DIR})
