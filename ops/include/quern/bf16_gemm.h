@@ -48,7 +48,8 @@ class QUERN_API Bf16Gemm {
 
   const Bf16GemmDesc& desc() const noexcept;
   /// The level of the kernel family that create() chose, which may be below the context's; kNone
-  /// without a plan.
+  /// without a plan. Not of every call under kFastest: at kAmx up to 4 rows run avx512 kernels then
+  /// (quern/epilogue.h).
   IsaLevel isa() const noexcept;
   /// W: kBF16 [n, k]. With kSiluMul use pack_gate_up.
   Result<PackedWeights> pack(MatrixView w) const;

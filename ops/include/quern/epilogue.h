@@ -29,10 +29,17 @@ struct Epilogue {
 };
 
 /// Whether a row's bits may depend on how many rows a call has ("Numeric contract" in
-/// ops/README.md).
+/// ops/README.md). At level amx avx512 kernels may stand in for up to 4 rows, which they multiply
+/// as fast as weights arrive. Plans with integer sums (W8A8) always do so, because both give the
+/// same bits; for them, and for every plan below level amx, the two values mean the same.
 enum class Invariance : uint8_t {
-  kStrict = 0,   ///< one kernel family for every M: bits of a row never depend on M
-  kFastest = 1,  ///< may switch families by M; only float-accumulating plans at level amx differ
+  /// The bits of a row never depend on M. Plans with float sums use one family, chosen by create(),
+  /// for every M.
+  kStrict = 0,
+  /// Plans with float sums (bf16_gemm, W8A16) at level amx, too, leave up to 4 rows to avx512,
+  /// which
+  /// adds in another order: there a row may have other bits than in a call of more rows.
+  kFastest = 1,
 };
 
 }  // namespace v0

@@ -55,7 +55,8 @@ class QUERN_API Int8Gemm {
 
   const Int8GemmDesc& desc() const noexcept;
   /// The level of the kernel family that create() chose, which may be below the context's; kNone
-  /// without a plan.
+  /// without a plan. Not of every call: at kAmx up to 4 rows run avx512 kernels, W8A8 always and
+  /// W8A16 under kFastest (quern/epilogue.h). explain() lists both; verbose lines name what ran.
   IsaLevel isa() const noexcept;
   Result<PackedWeights> pack(const Int8Weights& w) const;
   Result<PackedWeights> pack_gate_up(const Int8Weights& gate, const Int8Weights& up) const;
