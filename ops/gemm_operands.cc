@@ -18,34 +18,39 @@ bool same_elements(const MatrixView& residual, const MatrixView& c) noexcept {
   return residual.data == c.data && row_step(residual) == row_step(c);
 }
 
-Status check_weights(const PackedWeights* weights, const GemmShape& shape) noexcept {
-  if (weights == nullptr || weights->empty()) {
-    return Status(StatusCode::kInvalidArgument, "weights is null or empty");
-  }
-  if (weights->layout() != shape.layout) {
-    return Status(StatusCode::kInvalidArgument,
-                  "weights.layout ({0:layout}) must be the layout this plan packs ({1:layout})",
-                  status_value(weights->layout()), status_value(shape.layout));
-  }
-  if (weights->n() != shape.n) {
-    return Status(StatusCode::kInvalidArgument, "weights.n ({0}) must equal desc.n ({1})",
-                  weights->n(), shape.n);
-  }
-  if (weights->k() != shape.k) {
-    return Status(StatusCode::kInvalidArgument, "weights.k ({0}) must equal desc.k ({1})",
-                  weights->k(), shape.k);
-  }
-  return {};
-}
-
 }  // namespace
 
 Status no_plan() noexcept {
   return Status(StatusCode::kInvalidArgument, "this op holds no plan: it comes from create()");
 }
 
+Status check_weights(const PackedWeights* weights, WeightLayout layout, int64_t n,
+                     int64_t k) noexcept {
+  if (weights == nullptr || weights->empty()) {
+    return Status(StatusCode::kInvalidArgument, "weights is null or empty");
+  }
+  if (weights->layout() != layout) {
+    return Status(StatusCode::kInvalidArgument,
+                  "weights.layout ({0:layout}) must be the layout this plan packs ({1:layout})",
+                  status_value(weights->layout()), status_value(layout));
+  }
+  if (weights->n() != n) {
+    return Status(StatusCode::kInvalidArgument, "weights.n ({0}) must equal desc.n ({1})",
+                  weights->n(), n);
+  }
+  if (weights->k() != k) {
+    return Status(StatusCode::kInvalidArgument, "weights.k ({0}) must equal desc.k ({1})",
+                  weights->k(), k);
+  }
+  return {};
+}
+
 Status check_operands(const GemmOperands& o, const GemmShape& shape) noexcept {
-  if (const Status s = check_weights(o.weights, shape); !s.ok()) return s;
+  if (const Status s = check_weights(o.weights, shape.layout, shape.n, shape.k); !s.ok()) return s;
+  if (o.weights->batch() != 1) {
+    return Status(StatusCode::kInvalidArgument, "weights.batch ({0}) must be 1",
+                  o.weights->batch());
+  }
   if (const Status s = check_matrix(o.c, "c", shape.c, shape.m, shape.n); !s.ok()) return s;
   const int64_t parts = shape.epilogue.activation == Activation::kSiluMul ? 2 : 1;
   const Status bias = shape.epilogue.bias

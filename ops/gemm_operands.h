@@ -30,6 +30,10 @@ struct GemmShape {
   Epilogue epilogue;
 };
 
+/// The weights are there, and what a plan of that layout, n and k packs.
+Status check_weights(const PackedWeights* weights, WeightLayout layout, int64_t n,
+                     int64_t k) noexcept;
+
 /// The first rule that is broken. An operand that the epilogue does not use must be empty: passing
 /// one is a misunderstanding, not something to ignore.
 Status check_operands(const GemmOperands& operands, const GemmShape& shape) noexcept;

@@ -37,7 +37,71 @@ bool Region::touches(uint64_t begin, uint64_t end) const noexcept {
   return row < rows_ && row_begin(row) < end;
 }
 
+Region Region::moved_by(uint64_t bytes) const noexcept {
+  Region other = *this;
+  other.begin_ += bytes;
+  return other;
+}
+
+// [M, H, D] as H matrices of [M, D], and dense [B, M, N], are one sequence of rows a fixed step
+// apart, as is one row of every matrix. What is not is looked at matrix by matrix.
+BatchRegion::BatchRegion(const BatchView& view) noexcept : first_(matrix_of(view)) {
+  if (view.batch == 0) first_.rows_ = 0;
+  const auto step = static_cast<uint64_t>(batch_step(view));
+  if (step == 0) return;  // one matrix, or none
+  const auto batch = static_cast<uint64_t>(view.batch);
+  if (first_.rows_ == 1 || step == first_.rows_ * first_.step_) {
+    if (first_.rows_ == 1) first_.step_ = step;
+    first_.rows_ *= batch;
+  } else if (first_.step_ == batch * step) {
+    first_.rows_ *= batch;
+    first_.step_ = step;
+  } else {
+    matrices_ = batch;
+    step_ = step;
+  }
+}
+
+bool BatchRegion::overlaps(const BatchRegion& other) const noexcept {
+  if (first_.empty() || other.first_.empty()) return false;
+  const auto end = [](const BatchRegion& r) {
+    return r.first_.end() + (r.matrices_ - 1) * r.step_;
+  };
+  if (end(*this) <= other.first_.begin_ || end(other) <= first_.begin_) return false;
+  for (uint64_t i = 0; i < matrices_; ++i) {
+    const Region mine = first_.moved_by(i * step_);
+    for (uint64_t j = 0; j < other.matrices_; ++j) {
+      if (mine.overlaps(other.first_.moved_by(j * other.step_))) return true;
+    }
+  }
+  return false;
+}
+
+// Rows of one matrix are apart, as row_stride >= cols. Row r of a matrix and row r + q of one d
+// matrices before it begin d * batch_stride - q * row_stride apart, so for each d only the two q
+// next to the quotient matter.
+bool overlaps_itself(const BatchView& view) noexcept {
+  if (view.batch < 2 || view.rows == 0 || view.cols == 0) return false;
+  if (view.batch_stride < view.cols) return true;
+  if (view.rows == 1) return false;
+  const int64_t stride = view.row_stride;
+  if (stride >= (view.batch - 1) * view.batch_stride + view.cols) return false;
+  for (int64_t d = 1; d < view.batch; ++d) {
+    const int64_t q = d * view.batch_stride / stride;
+    if (q >= view.rows) return false;
+    const int64_t rest = d * view.batch_stride % stride;
+    if (rest < view.cols) return true;
+    if (q + 1 < view.rows && stride - rest < view.cols) return true;
+  }
+  return false;
+}
+
 Status check_apart(const Region& written, const Region& other, const char* rule,
+                   const char* subject) noexcept {
+  return check_apart(BatchRegion(written), BatchRegion(other), rule, subject);
+}
+
+Status check_apart(const BatchRegion& written, const BatchRegion& other, const char* rule,
                    const char* subject) noexcept {
   if (!written.overlaps(other)) return {};
   return Status(StatusCode::kInvalidArgument, rule, written.distance_to(other), 0, subject);

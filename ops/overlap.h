@@ -24,6 +24,8 @@ class Region {
   }
 
  private:
+  friend class BatchRegion;
+  Region moved_by(uint64_t bytes) const noexcept;
   bool empty() const noexcept { return rows_ == 0 || row_bytes_ == 0; }
   bool one_piece() const noexcept { return rows_ == 1 || step_ == row_bytes_; }
   uint64_t row_begin(uint64_t row) const noexcept { return begin_ + row * step_; }
@@ -36,9 +38,32 @@ class Region {
   uint64_t step_ = 0;
 };
 
+/// The bytes of a batch of matrices, the gaps between rows and matrices again not among them: heads
+/// of one buffer lie apart however they interleave.
+class BatchRegion {
+ public:
+  explicit BatchRegion(const BatchView& view) noexcept;
+  explicit BatchRegion(const Region& region) noexcept : first_(region) {}
+
+  bool overlaps(const BatchRegion& other) const noexcept;
+  int64_t distance_to(const BatchRegion& other) const noexcept {
+    return first_.distance_to(other.first_);
+  }
+
+ private:
+  Region first_;
+  uint64_t matrices_ = 1;  ///< after those whose rows form one sequence became one
+  uint64_t step_ = 0;
+};
+
+/// Whether two rows of the batch, of one matrix or of two, share an element.
+bool overlaps_itself(const BatchView& view) noexcept;
+
 /// kInvalidArgument where the two overlap. In `rule` {s} is `subject` and {0} the distance in bytes
 /// from `written` to `other`.
 Status check_apart(const Region& written, const Region& other, const char* rule,
+                   const char* subject) noexcept;
+Status check_apart(const BatchRegion& written, const BatchRegion& other, const char* rule,
                    const char* subject) noexcept;
 
 }  // namespace quern::inline v0

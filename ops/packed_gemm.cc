@@ -161,8 +161,8 @@ int PackedGemm::run_checked(const PackedGemmArgs& args, Span<std::byte> scratch)
 
 Status PackedGemm::run(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept {
   const int64_t m = args.a.rows;
-  const RunReport report(ctx_.impl(), spec().problem, plan_.kernel_name(m), m,
-                         plan_.family(m).level);
+  const RunReport report(ctx_.impl(), spec().problem, plan_.kernel_name(m),
+                         {.m = m, .isa = plan_.family(m).level});
   if (const Status s = check_args(args); !s.ok()) return report.failed(s);
   const size_t needed = scratch_bytes(m);
   if (const Status s = check_scratch(scratch, needed); !s.ok()) return report.failed(s);

@@ -45,28 +45,31 @@ const float* PackedWeights::scales() const noexcept {
   return reinterpret_cast<const float*>(data_.get() + scale_offset_);
 }
 
-Result<WeightGeometry> weight_geometry(WeightLayout layout, int64_t n, int64_t k) noexcept {
-  const LayoutTraits traits = layout_traits(layout);
-  const CheckedSize panels = CheckedSize(ceil_div(n, kPanelColumns)) * traits.parts;
-  const CheckedSize panel_bytes = CheckedSize(ceil_div(k, traits.k_step * kLinesOfATile)) *
+Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept {
+  const LayoutTraits traits = layout_traits(shape.layout);
+  const CheckedSize matrix_panels = CheckedSize(ceil_div(shape.n, kPanelColumns)) * traits.parts;
+  const CheckedSize panels = matrix_panels * shape.batch;
+  const CheckedSize panel_bytes = CheckedSize(ceil_div(shape.k, traits.k_step * kLinesOfATile)) *
                                   kLinesOfATile * static_cast<int64_t>(kLineBytes);
   const CheckedSize scale_offset = panels * panel_bytes;
   const CheckedSize scale_bytes =
       traits.scales ? panels * kPanelColumns * static_cast<int64_t>(sizeof(float)) : CheckedSize(0);
   const CheckedSize bytes = scale_offset + scale_bytes;
-  if (!bytes.at_most(kMaxExtent) || !panel_bytes.ok()) {
-    return Status(StatusCode::kTooLarge, "packed weights of n {0}, k {1} exceed 2^48 bytes", n, k);
+  if (!bytes.at_most(kMaxExtent) || !panel_bytes.ok() || !matrix_panels.ok()) {
+    return Status(StatusCode::kTooLarge, "packed weights of n {0}, k {1} exceed 2^48 bytes",
+                  shape.n, shape.k);
   }
-  return WeightGeometry{panels.value(), panel_bytes.value(), scale_offset.value(), bytes.value()};
+  return WeightGeometry{matrix_panels.value(), panels.value(), panel_bytes.value(),
+                        scale_offset.value(), bytes.value()};
 }
 
-PackedWeights PackedWeightsBuilder::over(WeightLayout layout, int64_t n, int64_t k,
-                                         const WeightGeometry& geometry,
+PackedWeights PackedWeightsBuilder::over(const WeightShape& shape, const WeightGeometry& geometry,
                                          std::shared_ptr<const std::byte> bytes) {
   PackedWeights weights;
-  weights.layout_ = layout;
-  weights.n_ = n;
-  weights.k_ = k;
+  weights.layout_ = shape.layout;
+  weights.n_ = shape.n;
+  weights.k_ = shape.k;
+  weights.batch_ = shape.batch;
   weights.panel_bytes_ = geometry.panel_bytes;
   weights.scale_offset_ = static_cast<size_t>(geometry.scale_offset);
   weights.bytes_ = static_cast<size_t>(geometry.bytes);
@@ -74,9 +77,8 @@ PackedWeights PackedWeightsBuilder::over(WeightLayout layout, int64_t n, int64_t
   return weights;
 }
 
-Result<PackedWeightsBuilder> PackedWeightsBuilder::allocate(WeightLayout layout, int64_t n,
-                                                            int64_t k) {
-  const auto geometry = weight_geometry(layout, n, k);
+Result<PackedWeightsBuilder> PackedWeightsBuilder::allocate(const WeightShape& shape) {
+  const auto geometry = weight_geometry(shape);
   if (!geometry.ok()) return geometry.status();
   PackedWeightsBuilder builder;
   builder.data_ = allocate_weight_memory(static_cast<size_t>(geometry->bytes));
@@ -84,8 +86,8 @@ Result<PackedWeightsBuilder> PackedWeightsBuilder::allocate(WeightLayout layout,
     return Status(StatusCode::kOutOfMemory, "no memory for {0} bytes of packed weights",
                   geometry->bytes);
   }
-  builder.panels_ = geometry->panels;
-  builder.weights_ = over(layout, n, k, *geometry, nullptr);
+  builder.geometry_ = *geometry;
+  builder.weights_ = over(shape, *geometry, nullptr);
   return builder;
 }
 

@@ -25,40 +25,47 @@ LayoutTraits layout_traits(WeightLayout layout) noexcept;
 constexpr int64_t kPanelColumns = 16;
 constexpr size_t kLineBytes = 64;
 
-/// Where everything lies. A function of layout, n and k, so a file that disagrees is wrong.
+/// What is packed: a matrix, or a batch of them.
+struct WeightShape {
+  WeightLayout layout = WeightLayout::kNone;
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t batch = 1;
+};
+
+/// Where everything lies. A function of the shape, so a file that disagrees is wrong.
 struct WeightGeometry {
-  int64_t panels = 0;  ///< of all parts together
+  int64_t matrix_panels = 0;  ///< of one matrix, all parts together
+  int64_t panels = 0;         ///< of the batch
   int64_t panel_bytes = 0;
   int64_t scale_offset = 0;
   int64_t bytes = 0;  ///< a multiple of kLineBytes
 };
-/// For n, k >= 0. kTooLarge beyond 2^48 bytes.
-Result<WeightGeometry> weight_geometry(WeightLayout layout, int64_t n, int64_t k) noexcept;
+/// For n, k, batch >= 0. kTooLarge beyond 2^48 bytes.
+Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept;
 
 /// The only way to make a PackedWeights: allocate, fill, seal; or over bytes that exist already.
 class PackedWeightsBuilder {
  public:
-  /// `bytes`: weight_geometry(layout, n, k).bytes of them in that layout, 64-byte aligned.
-  static PackedWeights over(WeightLayout layout, int64_t n, int64_t k,
-                            const WeightGeometry& geometry, std::shared_ptr<const std::byte> bytes);
+  /// `bytes`: weight_geometry(shape).bytes of them in that layout, 64-byte aligned.
+  static PackedWeights over(const WeightShape& shape, const WeightGeometry& geometry,
+                            std::shared_ptr<const std::byte> bytes);
 
   /// 64-byte aligned memory for the layout; every byte is the caller's to write. kTooLarge or
   /// kOutOfMemory.
-  static Result<PackedWeightsBuilder> allocate(WeightLayout layout, int64_t n, int64_t k);
+  static Result<PackedWeightsBuilder> allocate(const WeightShape& shape);
 
   std::byte* data() noexcept { return data_.get(); }
   float* scales() noexcept {
     return reinterpret_cast<float*>(data_.get() + weights_.scale_offset_);
   }
-  /// Panels of all parts together.
-  int64_t panels() const noexcept { return panels_; }
-  int64_t panel_bytes() const noexcept { return weights_.panel_bytes_; }
+  const WeightGeometry& geometry() const noexcept { return geometry_; }
   PackedWeights seal() &&;
 
  private:
   PackedWeights weights_;
   std::shared_ptr<std::byte> data_;
-  int64_t panels_ = 0;
+  WeightGeometry geometry_;
 };
 
 }  // namespace quern::inline v0

@@ -45,19 +45,19 @@ bool is_known(uint32_t layout) noexcept {
 
 /// The fields that follow from layout, n and k, and those that have one legal value in this
 /// version.
-Header expected_header(WeightLayout layout, int64_t n, int64_t k,
-                       const WeightGeometry& geometry) noexcept {
-  const LayoutTraits traits = layout_traits(layout);
+Header expected_header(const WeightShape& shape, const WeightGeometry& geometry) noexcept {
+  const LayoutTraits traits = layout_traits(shape.layout);
   Header h = {};
   std::copy(std::begin(Header::kMagic), std::end(Header::kMagic), h.magic);
   h.byte_order = Header::kByteOrder;
   h.version = Header::kVersion;
   h.header_bytes = Header::kHeaderBytes;
-  h.layout = static_cast<uint32_t>(layout);
+  h.layout = static_cast<uint32_t>(shape.layout);
   h.dtype = static_cast<uint32_t>(traits.dtype);
   h.scale_dtype = traits.scales ? static_cast<uint32_t>(DType::kF32) + 1 : 0;
-  h.n = n;
-  h.k = k;
+  h.n = shape.n;
+  h.k = shape.k;
+  h.batch = shape.batch;
   h.panel_bytes = geometry.panel_bytes;
   h.scale_offset = geometry.scale_offset;
   h.payload_offset = Header::kHeaderBytes;
@@ -119,10 +119,11 @@ Status check_fields(const Header& h, const Header& want, std::string_view path) 
 }  // namespace
 
 WeightFilePage make_weight_file_page(const PackedWeights& weights) noexcept {
-  const auto geometry = weight_geometry(weights.layout(), weights.n(), weights.k());
+  const WeightShape shape{weights.layout(), weights.n(), weights.k(), weights.batch()};
+  const auto geometry = weight_geometry(shape);
   WeightFilePage page;
   std::memset(&page, 0, sizeof page);
-  page.header = expected_header(weights.layout(), weights.n(), weights.k(), *geometry);
+  page.header = expected_header(shape, *geometry);
   LineChecksum payload;
   payload.add(weights.data(), weights.bytes() / LineChecksum::kLineBytes);
   page.header.payload_check = payload.value();
@@ -143,12 +144,15 @@ Result<WeightGeometry> check_weight_file_page(const WeightFilePage& page, int64_
   if (h.k < 0 || h.k > kMaxExtent) {
     return bad(path, "{f}: {s} is {0}, expected 0 to {1}", "k", h.k, kMaxExtent);
   }
-  const auto layout = static_cast<WeightLayout>(h.layout);
-  const auto geometry = weight_geometry(layout, h.n, h.k);
+  if (h.batch < 0 || h.batch > kMaxExtent) {
+    return bad(path, "{f}: {s} is {0}, expected 0 to {1}", "batch", h.batch, kMaxExtent);
+  }
+  const WeightShape shape{static_cast<WeightLayout>(h.layout), h.n, h.k, h.batch};
+  const auto geometry = weight_geometry(shape);
   if (!geometry.ok()) {
     return bad(path, "{f}: {s} {0} and k {1} make more than 2^48 bytes", "n", h.n, h.k);
   }
-  const Header want = expected_header(layout, h.n, h.k, *geometry);
+  const Header want = expected_header(shape, *geometry);
   if (const Status s = check_fields(h, want, path); !s.ok()) return s;
   const std::byte* rest = page.bytes + sizeof h;
   if (std::any_of(rest, page.bytes + sizeof page, [](std::byte b) { return b != std::byte{0}; })) {

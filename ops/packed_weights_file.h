@@ -32,13 +32,14 @@ struct WeightFileHeader {
   int64_t payload_bytes;   ///< to the end of the file
   uint64_t payload_check;  ///< LineChecksum of the payload
   uint64_t header_check;   ///< LineChecksum of the page, this field being 0
+  int64_t batch;           ///< matrices, one behind the other
 
   static constexpr char kMagic[8] = {'q', 'u', 'e', 'r', 'n', 'p', 'w', '\n'};
   static constexpr uint32_t kByteOrder = 0x01020304;
-  static constexpr uint32_t kVersion = 1;
+  static constexpr uint32_t kVersion = 2;
   static constexpr uint32_t kHeaderBytes = 4096;
 };
-static_assert(sizeof(WeightFileHeader) == 112, "the fields have no gaps: the struct is the format");
+static_assert(sizeof(WeightFileHeader) == 120, "the fields have no gaps: the struct is the format");
 
 /// The page as it is read and written.
 union WeightFilePage {
@@ -51,7 +52,7 @@ static_assert(sizeof(WeightFilePage) == WeightFileHeader::kHeaderBytes);
 WeightFilePage make_weight_file_page(const PackedWeights& weights) noexcept;
 
 /// Every rule that can be tested without the payload. `file_bytes` is the size of the file, at
-/// least a page; `path` is for messages. What the header says about the weights comes back.
+/// least a page; `path` is for messages. The geometry of what it says the weights are comes back.
 Result<WeightGeometry> check_weight_file_page(const WeightFilePage& page, int64_t file_bytes,
                                               std::string_view path) noexcept;
 

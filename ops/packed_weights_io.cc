@@ -180,7 +180,7 @@ Result<PackedWeights> map_weights(const std::string& path, const MapWeightsOptio
   const auto unmap = [bytes](const std::byte* p) { ::munmap(const_cast<std::byte*>(p), bytes); };
   const std::shared_ptr<const std::byte> mapping(static_cast<const std::byte*>(base), unmap);
   return PackedWeightsBuilder::over(
-      static_cast<WeightLayout>(header.layout), header.n, header.k, *geometry,
+      {static_cast<WeightLayout>(header.layout), header.n, header.k, header.batch}, *geometry,
       std::shared_ptr<const std::byte>(mapping, mapping.get() + header.payload_offset));
 }
 

@@ -14,18 +14,34 @@ namespace {
 constexpr int64_t kMaxNumber = int64_t{1} << 62;
 constexpr int64_t kMaxThreadsNumber = INT32_MAX;
 
-constexpr std::array<std::string_view, 3> kOps = {"quantize_rows", "int8_gemm", "bf16_gemm"};
+constexpr std::array<std::string_view, 4> kOps = {"quantize_rows", "int8_gemm", "bf16_gemm", "bmm"};
 
 // In the order of the grammar.
-enum class Key { kM, kN, kK, kGroup, kA, kActivations, kC, kEpilogue, kIsa, kThreads, kCold };
-constexpr std::array<std::string_view, 11> kKeys = {"m", "n",   "k",   "g",   "a",   "act",
-                                                    "c", "epi", "isa", "thr", "cold"};
+enum class Key {
+  kBatch,
+  kM,
+  kN,
+  kK,
+  kGroup,
+  kA,
+  kActivations,
+  kB,
+  kC,
+  kEpilogue,
+  kIsa,
+  kThreads,
+  kCold
+};
+constexpr std::array<std::string_view, 13> kKeys = {"b", "m", "n",   "k",   "g",   "a",   "act",
+                                                    "w", "c", "epi", "isa", "thr", "cold"};
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
                              DType::kS8,  DType::kU8,   DType::kS32};
 constexpr IsaLevel kIsaLevels[] = {IsaLevel::kNone, IsaLevel::kAvx512, IsaLevel::kAmx};
 constexpr Int8Activations kActivations[] = {Int8Activations::kDynamicS8, Int8Activations::kS8,
                                             Int8Activations::kBF16};
+constexpr BmmOperand kOperands[] = {BmmOperand::kBF16, BmmOperand::kS8, BmmOperand::kPlainNK,
+                                    BmmOperand::kPlainKN};
 
 std::string_view name_of(Int8Activations a) noexcept {
   switch (a) {
@@ -35,6 +51,19 @@ std::string_view name_of(Int8Activations a) noexcept {
       return "s8";
     case Int8Activations::kBF16:
       return "bf16";
+  }
+  return "?";
+}
+std::string_view name_of(BmmOperand b) noexcept {
+  switch (b) {
+    case BmmOperand::kBF16:
+      return "bf16";
+    case BmmOperand::kS8:
+      return "s8";
+    case BmmOperand::kPlainNK:
+      return "nk";
+    case BmmOperand::kPlainKN:
+      return "kn";
   }
   return "?";
 }
@@ -181,6 +210,8 @@ Status parse_value(Key key, Token value, Problem* p) noexcept {
   constexpr const char* kDTypeRule =
       "problem string: a type is f32, bf16, f16, s8, u8 or s32; not so at byte {0}";
   switch (key) {
+    case Key::kBatch:
+      return parse_number(value, kMaxNumber, &p->batch);
     case Key::kM:
       return parse_number(value, kMaxNumber, &p->m);
     case Key::kN:
@@ -193,6 +224,9 @@ Status parse_value(Key key, Token value, Problem* p) noexcept {
       return parse_enum(value, kDTypes, kDTypeRule, &p->a);
     case Key::kActivations:
       return parse_activations(value, p);
+    case Key::kB:
+      return parse_enum(value, kOperands,
+                        "problem string: w is bf16, s8, nk or kn; not so at byte {0}", &p->b);
     case Key::kC:
       return parse_enum(value, kDTypes, kDTypeRule, &p->c);
     case Key::kEpilogue:
@@ -221,8 +255,8 @@ Status parse_field(Token token, int* last, uint32_t* seen, Problem* p) noexcept 
   if ((*seen >> index & 1u) != 0) return fault("problem string: key twice at byte {0}", token.at);
   if (index < *last) {
     return fault(
-        "problem string: keys come in the order m n k g a act c epi isa thr cold; not so "
-        "at byte {0}",
+        "problem string: keys come in the order b m n k g a act w c epi isa thr cold; not "
+        "so at byte {0}",
         token.at);
   }
   *seen |= 1u << index;
@@ -230,6 +264,9 @@ Status parse_field(Token token, int* last, uint32_t* seen, Problem* p) noexcept 
   const Key key = static_cast<Key>(index);
   if (key == Key::kActivations && p->op != "int8_gemm") {
     return fault("problem string: act belongs to int8_gemm only; found at byte {0}", token.at);
+  }
+  if ((key == Key::kBatch || key == Key::kB) && p->op != "bmm") {
+    return fault("problem string: b and w belong to bmm only; found at byte {0}", token.at);
   }
   const Token value{token.text.substr(colon + 1), token.at + static_cast<int64_t>(colon) + 1};
   return parse_value(key, value, p);
@@ -240,12 +277,14 @@ Status parse_field(Token token, int* last, uint32_t* seen, Problem* p) noexcept 
 void write_problem(const Problem& p, TextWriter* out) noexcept {
   const Problem defaults;
   out->text(p.op);
+  put_number(Key::kBatch, p.batch, out);
   put_number(Key::kM, p.m, out);
   put_number(Key::kN, p.n, out);
   put_number(Key::kK, p.k, out);
   put_number(Key::kGroup, p.group, out);
   put_enum(Key::kA, p.a, defaults.a, out);
   put_enum(Key::kActivations, p.activations, defaults.activations, out);
+  put_enum(Key::kB, p.b, defaults.b, out);
   put_enum(Key::kC, p.c, defaults.c, out);
   put_epilogue(p.epilogue, out);
   put_enum(Key::kIsa, p.isa, defaults.isa, out);
@@ -263,7 +302,8 @@ Result<Problem> parse_problem(std::string_view text) {
   const std::string_view op = text.substr(0, end);
   if (std::find(kOps.begin(), kOps.end(), op) == kOps.end()) {
     return fault(
-        "problem string: the op at byte {0} is none of quantize_rows, int8_gemm, bf16_gemm", 0);
+        "problem string: the op at byte {0} is none of quantize_rows, int8_gemm, bf16_gemm, bmm",
+        0);
   }
   p.op = op;
   int last = -1;
@@ -280,10 +320,10 @@ Result<Problem> parse_problem(std::string_view text) {
 bool operator==(const Problem& x, const Problem& y) noexcept {
   const Epilogue& e = x.epilogue;
   const Epilogue& f = y.epilogue;
-  return x.op == y.op && x.m == y.m && x.n == y.n && x.k == y.k && x.group == y.group &&
-         x.a == y.a && x.activations == y.activations && x.c == y.c && e.bias == f.bias &&
-         e.activation == f.activation && e.residual == f.residual && x.isa == y.isa &&
-         x.threads == y.threads && x.cold == y.cold;
+  return x.op == y.op && x.batch == y.batch && x.b == y.b && x.m == y.m && x.n == y.n &&
+         x.k == y.k && x.group == y.group && x.a == y.a && x.activations == y.activations &&
+         x.c == y.c && e.bias == f.bias && e.activation == f.activation &&
+         e.residual == f.residual && x.isa == y.isa && x.threads == y.threads && x.cold == y.cold;
 }
 
 }  // namespace quern::inline v0

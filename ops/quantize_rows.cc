@@ -139,8 +139,8 @@ Status QuantizeRows::Impl::check(const QuantizeRowsArgs& args) const noexcept {
 Status QuantizeRows::run(const QuantizeRowsArgs& args) const noexcept {
   if (impl_ == nullptr) return no_plan();
   const Impl& impl = *impl_;
-  const RunReport report(impl.ctx.impl(), impl.problem, impl.kernel->name, args.a.rows,
-                         impl.problem.isa);
+  const RunReport report(impl.ctx.impl(), impl.problem, impl.kernel->name,
+                         {.m = args.a.rows, .isa = impl.problem.isa});
   if (const Status s = impl.check(args); !s.ok()) return report.failed(s);
   if (args.a.rows == 0) return {};
   const int64_t k = impl.desc.k;

@@ -46,11 +46,17 @@ void CreateReport::created(std::string_view kernel) {
 
 // Copying the plan's Problem copies its op name, which fits std::string's inline buffer: no
 // allocation.
+Problem RunReport::problem() const {
+  Problem problem = problem_;
+  problem.batch = facts_.batch;
+  problem.m = facts_.m;
+  problem.isa = facts_.isa;
+  return problem;
+}
+
 Status RunReport::failed(const Status& status) const noexcept {
   if (!ctx_.verbose.on(kVerboseError)) return status;
-  Problem problem = problem_;
-  problem.m = m_;
-  problem.isa = isa_;
+  const Problem problem = this->problem();
   char buffer[512];
   TextWriter message(buffer, sizeof buffer);
   write_message(status, &message);
@@ -63,9 +69,7 @@ Status RunReport::failed(const Status& status) const noexcept {
 
 void RunReport::finished(int threads) const noexcept {
   if (!ctx_.verbose.on(kVerboseExec)) return;
-  Problem problem = problem_;
-  problem.m = m_;
-  problem.isa = isa_;
+  const Problem problem = this->problem();
   ctx_.verbose.write({.event = kVerboseExec,
                       .kernel = kernel_,
                       .problem = &problem,

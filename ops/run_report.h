@@ -33,15 +33,20 @@ class CreateReport {
   std::chrono::steady_clock::time_point start_;
 };
 
+/// What a call adds to the problem of its plan.
+struct RunFacts {
+  int64_t batch = 0;  ///< bmm only
+  int64_t m = 0;
+  IsaLevel isa = IsaLevel::kNone;  ///< of the kernel, which for few rows may be below the plan's
+};
+
 /// The verbose line of one run(). Costs a branch when nobody listens; allocates nothing.
 class RunReport {
  public:
-  /// The problem of the plan, the name of the kernel that runs, this call's rows, and the
-  /// level of the kernel, which for few rows may be below the plan's. `kernel` and
-  /// `problem` must outlive the report.
-  RunReport(ContextImpl& ctx, const Problem& problem, std::string_view kernel, int64_t m,
-            IsaLevel isa) noexcept
-      : ctx_(ctx), problem_(problem), kernel_(kernel), m_(m), isa_(isa) {
+  /// The problem of the plan and the name of the kernel that runs must outlive the report.
+  RunReport(ContextImpl& ctx, const Problem& problem, std::string_view kernel,
+            const RunFacts& facts) noexcept
+      : ctx_(ctx), problem_(problem), kernel_(kernel), facts_(facts) {
     if (ctx.verbose.on(kVerboseExec)) start_ = std::chrono::steady_clock::now();
   }
   Status failed(const Status& status) const noexcept;
@@ -49,11 +54,12 @@ class RunReport {
   void finished(int threads) const noexcept;
 
  private:
+  Problem problem() const;
+
   ContextImpl& ctx_;
   const Problem& problem_;
   std::string_view kernel_;
-  int64_t m_;
-  IsaLevel isa_;
+  RunFacts facts_;
   std::chrono::steady_clock::time_point start_;
 };
 

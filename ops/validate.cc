@@ -15,15 +15,21 @@ Status wrong_dtype(DType value, DType expected, const char* name) noexcept {
              name);
 }
 
-}  // namespace
-
-Status check_matrix(const MatrixView& view, const char* name, DType dtype, int64_t rows,
-                    int64_t cols) noexcept {
+Status check_shape(const MatrixView& view, const char* name, DType dtype, int64_t rows,
+                   int64_t cols) noexcept {
   if (view.dtype != dtype) {
     return wrong_dtype(view.dtype, dtype, name);
   }
   if (view.rows != rows) return bad("{s}.rows ({0}) must be {1}", view.rows, rows, name);
   if (view.cols != cols) return bad("{s}.cols ({0}) must be {1}", view.cols, cols, name);
+  return {};
+}
+
+}  // namespace
+
+Status check_matrix(const MatrixView& view, const char* name, DType dtype, int64_t rows,
+                    int64_t cols) noexcept {
+  if (const Status s = check_shape(view, name, dtype, rows, cols); !s.ok()) return s;
   if (rows == 0 || cols == 0) return {};
   if (view.data == nullptr) return bad("{s}.data is null", 0, 0, name);
   if (view.row_stride < cols) {
@@ -45,6 +51,30 @@ Status check_vector(const VectorView& view, const char* name, DType dtype, int64
   if (view.size != size) return bad("{s}.size ({0}) must be {1}", view.size, size, name);
   if (size != 0 && view.data == nullptr) return bad("{s}.data is null", 0, 0, name);
   return {};
+}
+
+Status check_batch(const BatchView& view, const char* name, DType dtype, int64_t batch,
+                   int64_t rows, int64_t cols) noexcept {
+  if (view.batch != batch) return bad("{s}.batch ({0}) must be {1}", view.batch, batch, name);
+  if (batch == 0) return check_shape(matrix_of(view), name, dtype, rows, cols);
+  if (const Status s = check_matrix(matrix_of(view), name, dtype, rows, cols); !s.ok()) return s;
+  if (batch == 1 || rows == 0 || cols == 0) return {};
+  if (view.batch_stride < 0) {
+    return bad("{s}.batch_stride ({0}) must not be negative", view.batch_stride, 0, name);
+  }
+  const CheckedSize elements = CheckedSize(batch - 1) * view.batch_stride +
+                               CheckedSize(rows - 1) * (rows > 1 ? view.row_stride : 0) + cols;
+  if (batch > kMaxExtent || !elements.at_most(kMaxExtent)) {
+    return Status(StatusCode::kTooLarge,
+                  "{s} of {0} matrices with batch_stride {1} spans more than 2^48 elements", batch,
+                  view.batch_stride, name);
+  }
+  return {};
+}
+
+int64_t batch_step(const BatchView& view) noexcept {
+  if (view.batch < 2 || view.rows == 0 || view.cols == 0) return 0;
+  return view.batch_stride * static_cast<int64_t>(size_of(view.dtype));
 }
 
 int64_t row_step(const MatrixView& view) noexcept {

@@ -19,6 +19,17 @@ Status check_matrix(const MatrixView& view, const char* name, DType dtype, int64
                     int64_t cols) noexcept;
 Status check_vector(const VectorView& view, const char* name, DType dtype, int64_t size) noexcept;
 
+/// As check_matrix, for a batch: `batch_stride >= 0` besides.
+Status check_batch(const BatchView& view, const char* name, DType dtype, int64_t batch,
+                   int64_t rows, int64_t cols) noexcept;
+
+/// The first matrix of a checked batch; the others lie batch_step(view) bytes apart.
+inline MatrixView matrix_of(const BatchView& view) noexcept {
+  return {view.data, view.dtype, view.rows, view.cols, view.row_stride};
+}
+/// 0 where there is no second matrix to reach, or no element in it.
+int64_t batch_step(const BatchView& view) noexcept;
+
 /// Bytes from one row of a checked view to the next. 0 where there is no next row to reach, so that
 /// a stride nobody walks may be anything and a null view is never moved.
 int64_t row_step(const MatrixView& view) noexcept;

@@ -1,73 +1,39 @@
 #include "ops/weight_packing.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "ops/blocking.h"
 #include "ops/packed_weights_builder.h"
+#include "ops/panel_packing.h"
+#include "ops/validate.h"
 
 namespace quern::inline v0 {
 namespace {
 
-// A line of a panel is 16 columns of 4 bytes each: two bf16 depths or four u8 depths.
-constexpr int64_t kCellBytes = 4;
-
-/// Bytes of one matrix as the packer sees it.
-struct Source {
-  const std::byte* data = nullptr;
-  int64_t row_bytes = 0;
-  int64_t rows = 0;
-  int64_t k_bytes = 0;  ///< of one row
-};
-
-Source source_of(const MatrixView& view) {
-  const auto size = static_cast<int64_t>(size_of(view.dtype));
-  return {static_cast<const std::byte*>(view.data), view.row_stride * size, view.rows,
-          view.cols * size};
-}
-
-/// Fills one panel from rows first_row..+15. `flip` is xored into every cell: it turns s8 into the
-/// unsigned code w + 128, padding (zero) included.
-void pack_panel(const Source& from, int64_t first_row, uint32_t flip, int64_t panel_bytes,
-                std::byte* to) {
-  const int64_t columns = std::clamp<int64_t>(from.rows - first_row, 0, kPanelColumns);
-  const int64_t lines = panel_bytes / static_cast<int64_t>(kLineBytes);
-  for (int64_t line = 0; line < lines; ++line) {
-    const int64_t at = line * kCellBytes;
-    const auto present = static_cast<size_t>(std::clamp<int64_t>(from.k_bytes - at, 0, kCellBytes));
-    std::byte* cell = to + line * static_cast<int64_t>(kLineBytes);
-    for (int64_t c = 0; c < kPanelColumns; ++c, cell += kCellBytes) {
-      uint32_t bits = 0;
-      if (c < columns && present > 0)
-        std::memcpy(&bits, from.data + (first_row + c) * from.row_bytes + at, present);
-      bits ^= flip;
-      std::memcpy(cell, &bits, sizeof bits);
-    }
-  }
-}
-
 struct PackJob {
-  Span<const Source> parts;
-  uint32_t flip = 0;
-  int64_t panels = 0;
-  int64_t panel_bytes = 0;
+  Span<const PanelSource> parts;
+  int64_t batch_step = 0;  ///< bytes from one matrix of a batch to the next
+  WeightGeometry geometry;
   std::byte* to = nullptr;
 };
 
 void pack_phase(void* ctx, int /*phase*/, int tid, int nthreads) {
   const auto& job = *static_cast<const PackJob*>(ctx);
   const auto parts = static_cast<int64_t>(job.parts.size());
-  const Range mine = split_range(job.panels, nthreads, tid);
-  for (int64_t p = mine.begin; p < mine.end; ++p) {
-    pack_panel(job.parts[static_cast<size_t>(p % parts)], p / parts * kPanelColumns, job.flip,
-               job.panel_bytes, job.to + p * job.panel_bytes);
+  const Range mine = split_range(job.geometry.panels, nthreads, tid);
+  for (int64_t at = mine.begin; at < mine.end; ++at) {
+    const int64_t matrix = at / job.geometry.matrix_panels;
+    const int64_t p = at % job.geometry.matrix_panels;
+    const PanelSource& from = job.parts[static_cast<size_t>(p % parts)];
+    from.moved_by(matrix * job.batch_step)
+        .pack(p / parts, job.geometry.panel_bytes, job.to + at * job.geometry.panel_bytes);
   }
 }
 
-void pack_panels(ThreadPool& pool, Span<const Source> parts, uint32_t flip,
+void pack_panels(ThreadPool& pool, Span<const PanelSource> parts, int64_t batch_step,
                  PackedWeightsBuilder* builder) {
-  PackJob job{parts, flip, builder->panels(), builder->panel_bytes(), builder->data()};
+  PackJob job{parts, batch_step, builder->geometry(), builder->data()};
   pool.run(1, pack_phase, &job);
 }
 
@@ -87,21 +53,21 @@ float f16_to_float(uint16_t h) {
   return f;
 }
 
-float scale_at(const VectorView& scale, int64_t i) {
-  switch (scale.dtype) {
+float scale_at(const void* data, DType type, int64_t i) {
+  switch (type) {
     case DType::kBF16: {
       bfloat16 b;
-      std::memcpy(&b, static_cast<const std::byte*>(scale.data) + 2 * i, sizeof b);
+      std::memcpy(&b, static_cast<const std::byte*>(data) + 2 * i, sizeof b);
       return b.to_float();
     }
     case DType::kF16: {
       uint16_t h;
-      std::memcpy(&h, static_cast<const std::byte*>(scale.data) + 2 * i, sizeof h);
+      std::memcpy(&h, static_cast<const std::byte*>(data) + 2 * i, sizeof h);
       return f16_to_float(h);
     }
     default: {
       float f;
-      std::memcpy(&f, static_cast<const std::byte*>(scale.data) + 4 * i, sizeof f);
+      std::memcpy(&f, static_cast<const std::byte*>(data) + 4 * i, sizeof f);
       return f;
     }
   }
@@ -110,11 +76,23 @@ float scale_at(const VectorView& scale, int64_t i) {
 void pack_scales(Span<const Int8Weights> parts, PackedWeightsBuilder* builder) {
   const auto count = static_cast<int64_t>(parts.size());
   float* to = builder->scales();
-  for (int64_t p = 0; p < builder->panels(); ++p) {
+  for (int64_t p = 0; p < builder->geometry().panels; ++p) {
     const VectorView& scale = parts[static_cast<size_t>(p % count)].scale;
     const int64_t first = p / count * kPanelColumns;
     for (int64_t c = 0; c < kPanelColumns; ++c) {
-      *to++ = first + c < scale.size ? scale_at(scale, first + c) : 0.0f;
+      *to++ = first + c < scale.size ? scale_at(scale.data, scale.dtype, first + c) : 0.0f;
+    }
+  }
+}
+
+/// One scale a column, or one a matrix, which all its columns then carry.
+void pack_batch_scales(const MatrixView& scale, int64_t n, PackedWeightsBuilder* builder) {
+  float* to = builder->scales();
+  const int64_t padded = builder->geometry().matrix_panels * kPanelColumns;
+  for (int64_t matrix = 0; matrix < scale.rows; ++matrix) {
+    for (int64_t c = 0; c < padded; ++c) {
+      const int64_t at = matrix * scale.row_stride + (scale.cols == 1 ? 0 : c);
+      *to++ = c < n ? scale_at(scale.data, scale.dtype, at) : 0.0f;
     }
   }
 }
@@ -124,10 +102,10 @@ void pack_scales(Span<const Int8Weights> parts, PackedWeightsBuilder* builder) {
 Result<PackedWeights> pack_bf16(ThreadPool& pool, Span<const MatrixView> parts) {
   const auto layout =
       parts.size() == 2 ? WeightLayout::kBf16Vnni2N16GateUp : WeightLayout::kBf16Vnni2N16;
-  auto builder = PackedWeightsBuilder::allocate(layout, parts[0].rows, parts[0].cols);
+  auto builder = PackedWeightsBuilder::allocate({layout, parts[0].rows, parts[0].cols});
   if (!builder.ok()) return builder.status();
-  Source sources[2];
-  for (size_t i = 0; i < parts.size(); ++i) sources[i] = source_of(parts[i]);
+  PanelSource sources[2];
+  for (size_t i = 0; i < parts.size(); ++i) sources[i] = PanelSource(parts[i]);
   pack_panels(pool, {sources, parts.size()}, 0, &*builder);
   return std::move(*builder).seal();
 }
@@ -135,12 +113,27 @@ Result<PackedWeights> pack_bf16(ThreadPool& pool, Span<const MatrixView> parts) 
 Result<PackedWeights> pack_int8(ThreadPool& pool, Span<const Int8Weights> parts) {
   const auto layout =
       parts.size() == 2 ? WeightLayout::kU8Vnni4N16GateUp : WeightLayout::kU8Vnni4N16;
-  auto builder = PackedWeightsBuilder::allocate(layout, parts[0].codes.rows, parts[0].codes.cols);
+  auto builder = PackedWeightsBuilder::allocate({layout, parts[0].codes.rows, parts[0].codes.cols});
   if (!builder.ok()) return builder.status();
-  Source sources[2];
-  for (size_t i = 0; i < parts.size(); ++i) sources[i] = source_of(parts[i].codes);
-  pack_panels(pool, {sources, parts.size()}, 0x80808080u, &*builder);
+  PanelSource sources[2];
+  for (size_t i = 0; i < parts.size(); ++i) sources[i] = PanelSource(parts[i].codes);
+  pack_panels(pool, {sources, parts.size()}, 0, &*builder);
   pack_scales(parts, &*builder);
+  return std::move(*builder).seal();
+}
+
+Result<PackedWeights> pack_batch(ThreadPool& pool, const BmmWeights& w) {
+  const BatchView& v = w.values;
+  const bool nk = w.order == BmmOrder::kNK;
+  const int64_t n = nk ? v.rows : v.cols;
+  const bool codes = v.dtype == DType::kS8;
+  auto builder = PackedWeightsBuilder::allocate(
+      {codes ? WeightLayout::kU8Vnni4N16 : WeightLayout::kBf16Vnni2N16, n, nk ? v.cols : v.rows,
+       v.batch});
+  if (!builder.ok()) return builder.status();
+  const PanelSource source(matrix_of(v), w.order);
+  pack_panels(pool, {&source, 1}, batch_step(v), &*builder);
+  if (codes) pack_batch_scales(w.scale, n, &*builder);
   return std::move(*builder).seal();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "quern/bmm.h"
 #include "quern/int8_gemm.h"
 #include "quern/packed_weights.h"
 #include "quern/span.h"
@@ -13,5 +14,7 @@ namespace quern::inline v0 {
 /// shape. The views have been checked. Runs on the pool; every byte of the result is written.
 Result<PackedWeights> pack_bf16(ThreadPool& pool, Span<const MatrixView> parts);
 Result<PackedWeights> pack_int8(ThreadPool& pool, Span<const Int8Weights> parts);
+/// Every matrix of a batch, bf16 or s8, stored either way round.
+Result<PackedWeights> pack_batch(ThreadPool& pool, const BmmWeights& weights);
 
 }  // namespace quern::inline v0

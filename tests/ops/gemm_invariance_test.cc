@@ -9,6 +9,7 @@
 #include "jit/code_memory.h"
 #include "ops/context_impl.h"
 #include "tests/ops/gemm_fixture.h"
+#include "tests/ops/one_blocking.h"
 #include "tests/ops/other_maker.h"
 #include "tests/ops/test_pools.h"
 
@@ -198,20 +199,6 @@ TEST_P(GemmInvarianceTest, HostMxcsrIsNeitherUsedNorChanged) {
     }
   }
 }
-
-/// Answers every question with one blocking.
-class OneBlocking final : public TuningSource {
- public:
-  explicit OneBlocking(const GemmBlocking& blocking) : blocking_(blocking) {}
-  bool lookup(const Problem&, GemmBlocking* out) const noexcept override {
-    *out = blocking_;
-    return true;
-  }
-  const char* name() const noexcept override { return "one blocking"; }
-
- private:
-  GemmBlocking blocking_;
-};
 
 TEST_P(GemmInvarianceTest, AnyBlocking) {
   Rng rng(5);

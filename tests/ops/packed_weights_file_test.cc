@@ -55,7 +55,7 @@ TEST_F(PackedWeightsFile, FormatIsTheDocumentedOne) {
   const FileImage& f = image_;
   EXPECT_EQ(f.bytes.substr(0, 8), "quernpw\n");
   EXPECT_EQ(f.get<uint32_t>(8), 0x01020304u);
-  EXPECT_EQ(f.get<uint32_t>(12), 1u);
+  EXPECT_EQ(f.get<uint32_t>(12), 2u);
   EXPECT_EQ(f.get<uint32_t>(16), 4096u);
   EXPECT_EQ(f.get<uint32_t>(20), 0x0212u);
   EXPECT_EQ(f.get<uint32_t>(24), 4u);
@@ -70,10 +70,11 @@ TEST_F(PackedWeightsFile, FormatIsTheDocumentedOne) {
   EXPECT_EQ(f.get<int64_t>(88), panels * panel + scales);
   ASSERT_EQ(f.bytes.size(), 4096u + panels * panel + scales);
   EXPECT_EQ(f.get<uint64_t>(96), file_check(f.bytes.data() + 4096, f.bytes.size() - 4096));
+  EXPECT_EQ(f.get<int64_t>(112), 1);
   FileImage sealed = f;
   sealed.seal();
   EXPECT_EQ(sealed.bytes, f.bytes);
-  for (size_t at = 112; at < 4096; ++at) ASSERT_EQ(f.bytes[at], 0) << at;
+  for (size_t at = 120; at < 4096; ++at) ASSERT_EQ(f.bytes[at], 0) << at;
 }
 
 // Worked out by a Python script from the text in ops/checksum.h.
@@ -147,8 +148,8 @@ TEST_F(PackedWeightsFile, IdentityFields) {
   expect_refused<uint32_t>(8, 0x04030201,
                            "byte_order is 67305985, expected 16909060: written by a");
   expect_refused<uint32_t>(8, 0, "byte_order is 0, expected 16909060");
-  for (const uint32_t version : {0u, 2u, 0xffffffffu}) {
-    expect_refused<uint32_t>(12, version, "version is " + std::to_string(version) + ", expected 1");
+  for (const uint32_t version : {0u, 1u, 3u, 0xffffffffu}) {
+    expect_refused<uint32_t>(12, version, "version is " + std::to_string(version) + ", expected 2");
   }
   FileImage image = image_;
   image.set<int64_t>(32, 2);  // a legal field, but not what was summed
@@ -163,6 +164,7 @@ TEST_F(PackedWeightsFile, FieldsOutOfRange) {
   for (const int64_t v : {int64_t{-1}, kMin, (int64_t{1} << 48) + 1, kMax}) {
     expect_refused<int64_t>(32, v, "n is " + std::to_string(v) + limit);
     expect_refused<int64_t>(40, v, "k is " + std::to_string(v) + limit);
+    expect_refused<int64_t>(112, v, "batch is " + std::to_string(v) + limit);
   }
   FileImage image = image_;
   image.set<int64_t>(32, int64_t{1} << 48);
@@ -185,14 +187,15 @@ TEST_F(PackedWeightsFile, FieldsThatFollowFromOthers) {
     expect_refused<int64_t>(80, v, "payload_offset is " + got + ", expected 4096");
     expect_refused<int64_t>(88, v, "payload_bytes is " + got + ", expected 1088");
   }
-  for (const size_t at : {112, 2000, 4095}) {
-    expect_refused<char>(at, 1, "reserved bytes after the header's 112 bytes are not all zero");
+  for (const size_t at : {120, 2000, 4095}) {
+    expect_refused<char>(at, 1, "reserved bytes after the header's 120 bytes are not all zero");
   }
   // Another layout of the same size, and another shape: everything that follows is checked.
   expect_refused<uint32_t>(20, 0x0111, "dtype is 4, expected 1");
   expect_refused<uint32_t>(20, 0x0212, "scale_offset is 1024, expected 2048");
   expect_refused<int64_t>(32, 17, "scale_offset is 1024, expected 2048");
   expect_refused<int64_t>(40, 65, "panel_bytes is 1024, expected 2048");
+  expect_refused<int64_t>(112, 2, "scale_offset is 1024, expected 2048");
 }
 
 // Fields that look at one another: a header that is right in itself over too few bytes.

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "ops/packed_weights_builder.h"
+#include "ops/weight_packing.h"
 #include "tests/ops/gemm_fixture.h"
 #include "tests/ops/packed_file.h"
 #include "tests/support/guard_buffer.h"
@@ -52,6 +53,29 @@ TEST(PackedWeightsMap, ComesBackAsItWas) {
       EXPECT_FALSE(mapped.empty());
       // And once more from the mapped ones.
       EXPECT_EQ(bytes_of(saved_and_mapped(mapped, dir.file("again"))), bytes_of(weights));
+    }
+  }
+}
+
+TEST(PackedWeightsMap, ABatchComesBackAsItWas) {
+  const TempDir dir;
+  SerialPool pool;
+  const std::vector<int8_t> values(3 * 17 * 33, 5);
+  const std::vector<float> scale = {1, 2, 3};
+  for (const int64_t batch : {0, 1, 3}) {
+    BmmWeights w;
+    w.values = batch_view(values.data(), batch, 17, 33);
+    w.scale = matrix_view(scale.data(), batch, 1);
+    const auto weights = pack_batch(pool, w);
+    ASSERT_TRUE(weights.ok()) << weights.status().message();
+    EXPECT_EQ(weights->batch(), batch);
+    const PackedWeights mapped = saved_and_mapped(*weights, dir.file("w"));
+    EXPECT_EQ(mapped.batch(), batch);
+    EXPECT_EQ(mapped.n(), 17);
+    EXPECT_EQ(bytes_of(mapped), bytes_of(*weights));
+    for (int64_t i = 0; i < batch; ++i) {
+      EXPECT_EQ(mapped.scales()[i * 32 + 16], scale[static_cast<size_t>(i)]);
+      EXPECT_EQ(mapped.scales()[i * 32 + 17], 0.0f);
     }
   }
 }
@@ -199,9 +223,10 @@ TEST_P(GemmMappedWeightsTest, SameBitsAsFromMemory) {
       GuardBuffer guarded(packed.bytes(), Flush::kEnd);
       std::memcpy(guarded.data(), packed.data(), packed.bytes());
       guarded.make_read_only();
-      const auto geometry = weight_geometry(packed.layout(), packed.n(), packed.k());
+      const WeightShape packed_shape{packed.layout(), packed.n(), packed.k()};
+      const auto geometry = weight_geometry(packed_shape);
       op->use(PackedWeightsBuilder::over(
-          packed.layout(), packed.n(), packed.k(), *geometry,
+          packed_shape, *geometry,
           {reinterpret_cast<const std::byte*>(guarded.data()), [](const std::byte*) {}}));
       EXPECT_EQ(output_bits(*op, c, data), expected) << to_string(c);
     }

@@ -39,6 +39,28 @@ TEST(Problem, EveryFieldInTheOrderOfTheGrammar) {
             "isa:avx512/thr:2/cold:1");
 }
 
+TEST(Problem, ABatchAndItsB) {
+  Problem p;
+  p.op = "bmm";
+  p.batch = 128;
+  p.m = 1;
+  p.n = 512;
+  p.k = 128;
+  EXPECT_EQ(to_string(p), "bmm/b:128/m:1/n:512/k:128");
+  for (const auto& [b, name] : {std::pair{BmmOperand::kS8, "s8"},
+                                {BmmOperand::kPlainNK, "nk"},
+                                {BmmOperand::kPlainKN, "kn"}}) {
+    p.b = b;
+    p.c = DType::kF32;
+    const std::string text = "bmm/b:128/m:1/n:512/k:128/w:" + std::string(name) + "/c:f32";
+    EXPECT_EQ(to_string(p), text);
+    const auto back = parse_problem(text);
+    ASSERT_TRUE(back.ok()) << back.status().message();
+    EXPECT_EQ(back->batch, 128);
+    EXPECT_EQ(back->b, b);
+  }
+}
+
 TEST(Problem, ParsesTheExampleOfTheHeader) {
   const auto r = parse_problem(
       "int8_gemm/m:1/n:4096/k:4096/a:bf16/act:s8dyn/c:bf16/epi:bias+silu_mul/isa:avx512/thr:2/"
@@ -72,7 +94,7 @@ TEST(Problem, ExplicitDefaultsAndLimits) {
   EXPECT_EQ(r->isa, IsaLevel::kNone);
   EXPECT_EQ(r->threads, INT32_MAX);
   EXPECT_FALSE(r->cold);
-  for (const char* op : {"quantize_rows", "int8_gemm", "bf16_gemm"}) {
+  for (const char* op : {"quantize_rows", "int8_gemm", "bf16_gemm", "bmm"}) {
     EXPECT_TRUE(parse_problem(op).ok()) << op;
   }
 }
@@ -113,6 +135,14 @@ const BadProblem kBadProblems[] = {
     {"int8_gemm/n:1/m:1", 14, "order"},
     {"int8_gemm/cold:1/thr:1", 17, "order"},
     {"int8_gemm/c:f32/a:f32", 16, "order"},
+    {"bmm/m:1/b:2", 8, "order"},
+    {"bmm/c:f32/w:s8", 10, "order"},
+    {"bmm/w:u8", 6, "w is"},
+    {"bmm/w:", 6, "w is"},
+    {"bmm/b:x", 6, "a number"},
+    {"bmm/b:1/act:s8", 8, "int8_gemm only"},
+    {"bf16_gemm/b:2", 10, "bmm only"},
+    {"int8_gemm/m:1/w:s8", 14, "bmm only"},
     {"int8_gemm/m:", 12, "a number"},
     {"int8_gemm/m:/n:1", 12, "a number"},
     {"int8_gemm/m:-1", 12, "a number"},
@@ -178,13 +208,18 @@ Problem random_problem(test::Rng& rng) {
   constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
                               DType::kS8,  DType::kU8,   DType::kS32};
   Problem p;
-  p.op = rng.pick(std::initializer_list<const char*>{"quantize_rows", "int8_gemm", "bf16_gemm"});
+  p.op = rng.pick(
+      std::initializer_list<const char*>{"quantize_rows", "int8_gemm", "bf16_gemm", "bmm"});
   p.m = number();
   p.n = number();
   p.k = number();
   p.group = number();
   p.a = rng.pick(kTypes);
   p.c = rng.pick(kTypes);
+  if (p.op == "bmm") {
+    p.batch = number();
+    p.b = static_cast<BmmOperand>(rng.in(0, 3));
+  }
   if (p.op == "int8_gemm") p.activations = static_cast<Int8Activations>(rng.in(0, 2));
   p.epilogue.bias = rng.one_in(2);
   p.epilogue.activation = rng.one_in(2) ? Activation::kSiluMul : Activation::kNone;
@@ -243,6 +278,8 @@ TEST(Problem, EqualityLooksAtEveryField) {
     return !(p == base);
   };
   EXPECT_TRUE(differs([](Problem& p) { p.op = "bf16_gemm"; }));
+  EXPECT_TRUE(differs([](Problem& p) { p.batch = 1; }));
+  EXPECT_TRUE(differs([](Problem& p) { p.b = BmmOperand::kS8; }));
   EXPECT_TRUE(differs([](Problem& p) { p.m = 1; }));
   EXPECT_TRUE(differs([](Problem& p) { p.n = 1; }));
   EXPECT_TRUE(differs([](Problem& p) { p.k = 1; }));

@@ -59,6 +59,9 @@ class QUERN_API PackedWeights {
   /// Output columns of C that these weights produce (of each part, for gate/up layouts) and depth.
   int64_t n() const noexcept { return n_; }
   int64_t k() const noexcept { return k_; }
+  /// Matrices of that shape, panels of the first, then of the second, ...; then all their scales.
+  /// 1 but for those of bmm.
+  int64_t batch() const noexcept { return batch_; }
   /// Everything, scales included.
   size_t bytes() const noexcept { return bytes_; }
   /// 64-byte aligned.
@@ -76,6 +79,7 @@ class QUERN_API PackedWeights {
   WeightLayout layout_ = WeightLayout::kNone;
   int64_t n_ = 0;
   int64_t k_ = 0;
+  int64_t batch_ = 1;
   int64_t panel_bytes_ = 0;
   size_t bytes_ = 0;
   size_t scale_offset_ = 0;

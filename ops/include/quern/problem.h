@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "quern/bmm_operand.h"
 #include "quern/dtype.h"
 #include "quern/epilogue.h"
 #include "quern/export.h"
@@ -18,28 +19,31 @@ inline namespace v0 {
 /// database: any line can be pasted anywhere. Grammar: op, then `/key:value` in the order below,
 /// fields at their default left out, for example
 ///   int8_gemm/m:1/n:4096/k:4096/a:bf16/act:s8dyn/c:bf16/epi:bias+silu_mul/isa:avx512/thr:2/cold:1
+///   bmm/b:128/m:1/n:512/k:128/w:s8/isa:avx512/thr:2/cold:1
 struct Problem {
-  std::string op;          ///< "quantize_rows", "int8_gemm", "bf16_gemm"
+  std::string op;          ///< "quantize_rows", "int8_gemm", "bf16_gemm", "bmm"
+  int64_t batch = 0;       ///< b: (bmm only)
   int64_t m = 0;           ///< m:
   int64_t n = 0;           ///< n:
   int64_t k = 0;           ///< k:
   int64_t group = 0;       ///< g:
   DType a = DType::kBF16;  ///< a:
   Int8Activations activations =
-      Int8Activations::kDynamicS8;  ///< act: s8dyn, s8, bf16 (int8_gemm only)
-  DType c = DType::kBF16;           ///< c:
-  Epilogue epilogue;                ///< epi: bias+silu_mul+residual
-  IsaLevel isa = IsaLevel::kNone;   ///< isa: (none: left out)
-  int32_t threads = 0;              ///< thr: (0: left out)
-  bool cold = false;                ///< cold:1
+      Int8Activations::kDynamicS8;   ///< act: s8dyn, s8, bf16 (int8_gemm only)
+  BmmOperand b = BmmOperand::kBF16;  ///< w: bf16, s8, nk, kn (bmm only)
+  DType c = DType::kBF16;            ///< c:
+  Epilogue epilogue;                 ///< epi: bias+silu_mul+residual
+  IsaLevel isa = IsaLevel::kNone;    ///< isa: (none: left out)
+  int32_t threads = 0;               ///< thr: (0: left out)
+  bool cold = false;                 ///< cold:1
 };
 
 QUERN_API std::string to_string(const Problem& problem);
-/// The inverse: parse(to_string(p)) == p for every p that a string can hold: op one of the three,
-/// numbers in [0, 2^62], threads >= 0, enum values that exist, and `activations` at its default
-/// unless op is int8_gemm. (Any other p has a string too, which does not parse.) kInvalidArgument
-/// for an unknown op, key or value, a key twice, a number out of [0, 2^62] or trailing text;
-/// value(0) is the byte offset of the fault.
+/// The inverse: parse(to_string(p)) == p for every p that a string can hold: op one of the four,
+/// numbers in [0, 2^62], threads >= 0, enum values that exist, `activations` at its default
+/// unless op is int8_gemm, `batch` and `b` at theirs unless it is bmm. (Any other p has a string
+/// too, which does not parse.) kInvalidArgument for an unknown op, key or value, a key twice, a
+/// number out of [0, 2^62] or trailing text; value(0) is the byte offset of the fault.
 QUERN_API Result<Problem> parse_problem(std::string_view text);
 QUERN_API bool operator==(const Problem& x, const Problem& y) noexcept;
 

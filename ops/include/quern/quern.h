@@ -2,6 +2,8 @@
 
 /// Everything. See ops/README.md for the support matrix and the contracts.
 #include "quern/bf16_gemm.h"
+#include "quern/bmm.h"
+#include "quern/bmm_operand.h"
 #include "quern/context.h"
 #include "quern/dtype.h"
 #include "quern/epilogue.h"

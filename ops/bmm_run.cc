@@ -1,0 +1,202 @@
+#include "ops/bmm_run.h"
+
+#include <algorithm>
+
+#include "ops/checked.h"
+#include "ops/mxcsr.h"
+#include "ops/packed_weights_builder.h"
+#include "ops/prepared_rows.h"
+
+namespace quern::inline v0 {
+namespace {
+
+// Rows that are widened together: no more than pass over a chunk of weights together anyway
+// (blocking.cc), so that a further part costs no further pass over B.
+constexpr int64_t kMostPreparedRows = 576;
+// Panels of a plain B that are packed together. They are multiplied at once and should be in L2
+// still, where rows of A and the source of the next ones want to be too.
+constexpr int64_t kPackedAtOnce = 256 << 10;
+constexpr int64_t kMostPanels = 4;  // of a register block
+
+int64_t lines_up(int64_t bytes) noexcept {
+  return ceil_div(bytes, 64) * 64;
+}
+
+int64_t bytes_of_panel(const GemmFacts& facts) noexcept {
+  const int64_t tile = kLinesOfATile * static_cast<int64_t>(kLineBytes);
+  return ceil_div(facts.k * kPanelColumns * facts.weight_bytes, tile) * tile;
+}
+
+/// One thread's share of a call.
+class Share {
+ public:
+  Share(const BmmCall& call, int tid) noexcept
+      : call_(call),
+        family_(call.plan->family(call.m)),
+        units_(column_units(*call.plan)),
+        partial_(call.memory + tid * call.scratch.bytes()),
+        rows_memory_(partial_ + call.scratch.partial_bytes),
+        panels_memory_(rows_memory_ + call.scratch.row_bytes) {
+    const ThreadGrid& grid = call.run.grid;
+    rows_ = split_steps(call.m, family_.facts.row_step, grid.m_parts, tid / grid.n_parts);
+    columns_ = split_range(call.batch * units_, grid.n_parts, tid % grid.n_parts);
+    if (rows_.size() == 0 || columns_.size() == 0) return;
+    first_ = columns_.begin / units_;
+    matrices_ = ceil_div(columns_.end, units_) - first_;
+    at_once_ = std::min(call.plain() ? call.scratch.panels_at_once : units_, units_);
+    parts_ = ceil_div(units_, at_once_);
+  }
+
+  void run() noexcept {
+    int64_t count = matrices_ * parts_;
+    while (count > 0 && part(count - 1).panels.size() <= 0) --count;
+    for (int64_t i = 0; i < count; ++i) {
+      const Part now = part(i);
+      if (now.panels.size() > 0) multiply(now, i + 1 == count);
+    }
+  }
+
+ private:
+  /// Panels of one matrix that are multiplied before the thread moves on.
+  struct Part {
+    int64_t matrix = 0;
+    Range panels;
+  };
+
+  // Matrix by matrix, each in parts where it has to be packed first; a B that all products share
+  // part by part, so that each part is packed once.
+  Part part(int64_t i) const noexcept {
+    const bool shared = call_.plain() && call_.b_step == 0;
+    const int64_t matrix = first_ + (shared ? i % matrices_ : i / parts_);
+    const int64_t at = shared ? i / matrices_ : i % parts_;
+    const Range mine{columns_.begin - matrix * units_, columns_.end - matrix * units_};
+    return {
+        matrix,
+        {std::max(at * at_once_, mine.begin), std::min({(at + 1) * at_once_, units_, mine.end})}};
+  }
+
+  void multiply(const Part& part, bool last) noexcept {
+    GemmRun run = call_.run;
+    GemmPiece piece;
+    if (call_.plain()) {
+      // Pieces count panels from the first of the matrix.
+      run.panels = pack(part) - part.panels.begin * run.panel_bytes;
+    } else {
+      run.panels = call_.panels.at(part.matrix);
+      run.col_scale = call_.col_scale.at(part.matrix);
+    }
+    MatrixView a = call_.a;
+    a.data = static_cast<const std::byte*>(a.data) + part.matrix * call_.a_step;
+    run.a = static_cast<const std::byte*>(a.data);
+    run.c = call_.c.at(part.matrix);
+    piece.panels = part.panels;
+    const std::byte* next = call_.plain() || last ? nullptr : call_.panels.at(part.matrix + 1);
+    if (call_.scratch.row_bytes == 0) {
+      piece.rows = rows_;
+      piece.next = next;
+      piece.last = last;
+      run_gemm_piece(run, piece, &pieces_, partial_);
+      return;
+    }
+    for (int64_t row = rows_.begin; row < rows_.end; row += piece.rows.size()) {
+      piece.rows = {0, std::min(call_.scratch.rows_at_once, rows_.end - row)};
+      const bool last_rows = row + piece.rows.size() == rows_.end;
+      piece.next = last_rows ? next : run.panels;
+      piece.last = last && last_rows;
+      prepare(a, row, piece.rows.size(), &run);
+      run.c = call_.c.at(part.matrix) + row * call_.run.c_stride;
+      run_gemm_piece(run, piece, &pieces_, partial_);
+    }
+  }
+
+  /// Rows of A in scratch, for the kernels that cannot take them as they are.
+  void prepare(MatrixView a, int64_t first, int64_t count, GemmRun* run) noexcept {
+    PreparedRows prepared(family_.rows, count, a.cols, 1);
+    prepared.use(rows_memory_);
+    a.data = static_cast<const std::byte*>(a.data) + first * call_.run.a_stride;
+    a.rows = count;
+    prepared.prepare(nullptr, a, {0, count}, 0);
+    run->a = prepared.rows(0);
+    run->a_stride = prepared.stride();
+  }
+
+  /// The part's panels in scratch. A B that all products share may be there already.
+  const std::byte* pack(const Part& part) noexcept {
+    const PanelSource from = call_.b.moved_by(part.matrix * call_.b_step);
+    const Range& want = part.panels;
+    if (packed_ == from.data() && have_.begin == want.begin && have_.end >= want.end) {
+      return panels_memory_;
+    }
+    for (int64_t p = want.begin; p < want.end; ++p) {
+      from.pack(p, call_.run.panel_bytes,
+                panels_memory_ + (p - want.begin) * call_.run.panel_bytes);
+    }
+    packed_ = from.data();
+    have_ = want;
+    return panels_memory_;
+  }
+
+  const BmmCall& call_;
+  const GemmFamily& family_;
+  const int64_t units_;  ///< panels of a matrix
+  std::byte* const partial_;
+  std::byte* const rows_memory_;
+  std::byte* const panels_memory_;
+  Range rows_;
+  Range columns_;  ///< panels in the row of all panels
+  int64_t first_ = 0;
+  int64_t matrices_ = 0;
+  int64_t at_once_ = 1;
+  int64_t parts_ = 0;
+  const std::byte* packed_ = nullptr;
+  Range have_;
+  GemmPieces pieces_;
+};
+
+void bmm_phase(void* ctx, int /*phase*/, int tid, int /*nthreads*/) {
+  const auto& call = *static_cast<const BmmCall*>(ctx);
+  if (tid >= call.run.grid.m_parts * call.run.grid.n_parts) return;
+  const MxcsrScope mxcsr;
+  Share(call, tid).run();
+}
+
+}  // namespace
+
+BmmScratch bmm_scratch(const GemmPlan& plan, int64_t max_m, bool plain) noexcept {
+  BmmScratch scratch;
+  scratch.partial_bytes = lines_up(plan.partial_bytes(max_m));
+  const GemmFacts& facts = plan.spec().families[0].facts;
+  const bool prepares =
+      std::any_of(plan.spec().families.begin(), plan.spec().families.end(),
+                  [](const GemmFamily& f) { return f.rows != RowPreparation::kNone; });
+  if (prepares) {
+    scratch.rows_at_once = std::clamp<int64_t>(max_m, 1, kMostPreparedRows);
+    scratch.row_bytes =
+        lines_up(PreparedRows(RowPreparation::kWiden, scratch.rows_at_once, facts.k, 1).bytes());
+  }
+  if (plain) {
+    const int64_t bytes = std::max<int64_t>(bytes_of_panel(facts), 64);
+    scratch.panels_at_once = std::max(kPackedAtOnce / bytes, kMostPanels);
+    scratch.panel_bytes =
+        std::min(scratch.panels_at_once, std::max<int64_t>(column_units(plan), 1)) * bytes;
+  }
+  return scratch;
+}
+
+void run_bmm(ThreadPool& pool, BmmCall* call) noexcept {
+  const GemmFamily& family = call->plan->family(call->m);
+  if (family.rows == RowPreparation::kNone) call->scratch.row_bytes = 0;
+  if (call->plain()) {
+    call->run.panel_bytes = bytes_of_panel(family.facts);
+    // Whole register blocks, so that none is cut in two.
+    const int64_t nr = call->plan->blocking(call->m).nr;
+    call->scratch.panels_at_once = call->scratch.panels_at_once / nr * nr;
+  }
+  call->run.plan = call->plan;
+  call->run.m = call->m;
+  call->run.grid = choose_grid(ceil_div(call->m, family.facts.row_step),
+                               call->batch * column_units(*call->plan), pool.size());
+  pool.run(1, bmm_phase, call);
+}
+
+}  // namespace quern::inline v0

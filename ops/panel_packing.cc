@@ -1,0 +1,147 @@
+// SSE2 is part of every x86-64, so that it needs no dispatch. Whole lines of 16 columns pass
+// through registers; the ends of rows and of the matrix go byte by byte.
+#include "ops/panel_packing.h"
+
+#include <emmintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/packed_weights_builder.h"
+#include "ops/validate.h"
+
+namespace quern::inline v0 {
+namespace {
+
+// A line of a panel is 16 columns of 4 bytes each: two bf16 depths or four s8 depths.
+constexpr int64_t kCellBytes = 4;
+constexpr auto kLine = static_cast<int64_t>(kLineBytes);
+
+__m128i load(const std::byte* from) noexcept {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
+void store(std::byte* to, __m128i value) noexcept {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), value);
+}
+
+/// 16 bytes of each of four rows `step` apart are four cells of each: to[64 i + 4 r] = cell i of
+/// row r.
+void transpose_cells(const std::byte* from, int64_t step, __m128i flip, std::byte* to) noexcept {
+  const __m128i r0 = load(from), r1 = load(from + step), r2 = load(from + 2 * step),
+                r3 = load(from + 3 * step);
+  const __m128i low01 = _mm_unpacklo_epi32(r0, r1), low23 = _mm_unpacklo_epi32(r2, r3);
+  const __m128i high01 = _mm_unpackhi_epi32(r0, r1), high23 = _mm_unpackhi_epi32(r2, r3);
+  store(to, _mm_xor_si128(_mm_unpacklo_epi64(low01, low23), flip));
+  store(to + kLine, _mm_xor_si128(_mm_unpackhi_epi64(low01, low23), flip));
+  store(to + 2 * kLine, _mm_xor_si128(_mm_unpacklo_epi64(high01, high23), flip));
+  store(to + 3 * kLine, _mm_xor_si128(_mm_unpackhi_epi64(high01, high23), flip));
+}
+
+/// A line from two stored rows of 16 bf16.
+void interleave_pairs(const std::byte* from, int64_t step, std::byte* to) noexcept {
+  for (int64_t half = 0; half < 2; ++half) {
+    const __m128i even = load(from + 16 * half), odd = load(from + step + 16 * half);
+    store(to + 32 * half, _mm_unpacklo_epi16(even, odd));
+    store(to + 32 * half + 16, _mm_unpackhi_epi16(even, odd));
+  }
+}
+
+/// A line from four stored rows of 16 s8.
+void interleave_quads(const std::byte* from, int64_t step, __m128i flip, std::byte* to) noexcept {
+  const __m128i r0 = load(from), r1 = load(from + step), r2 = load(from + 2 * step),
+                r3 = load(from + 3 * step);
+  const __m128i low01 = _mm_unpacklo_epi8(r0, r1), low23 = _mm_unpacklo_epi8(r2, r3);
+  const __m128i high01 = _mm_unpackhi_epi8(r0, r1), high23 = _mm_unpackhi_epi8(r2, r3);
+  store(to, _mm_xor_si128(_mm_unpacklo_epi16(low01, low23), flip));
+  store(to + 16, _mm_xor_si128(_mm_unpackhi_epi16(low01, low23), flip));
+  store(to + 32, _mm_xor_si128(_mm_unpacklo_epi16(high01, high23), flip));
+  store(to + 48, _mm_xor_si128(_mm_unpackhi_epi16(high01, high23), flip));
+}
+
+/// Xored into every byte: it turns s8 into the unsigned code w + 128, padding (zero) included.
+unsigned char flip_of(int64_t element) noexcept {
+  return element == 1 ? 0x80 : 0;
+}
+
+}  // namespace
+
+PanelSource::PanelSource(const MatrixView& view, BmmOrder order) noexcept
+    : data_(static_cast<const std::byte*>(view.data)),
+      order_(order),
+      element_(static_cast<int64_t>(size_of(view.dtype))),
+      n_(order == BmmOrder::kNK ? view.rows : view.cols),
+      k_(order == BmmOrder::kNK ? view.cols : view.rows),
+      row_bytes_(row_step(view)) {}
+
+PanelSource PanelSource::moved_by(int64_t bytes) const noexcept {
+  PanelSource other = *this;
+  if (bytes != 0) other.data_ += bytes;
+  return other;
+}
+
+void PanelSource::pack(int64_t panel, int64_t panel_bytes, std::byte* to) const noexcept {
+  const int64_t lines = panel_bytes / kLine;
+  if (order_ == BmmOrder::kNK) {
+    pack_nk(panel, lines, to);
+  } else {
+    pack_kn(panel, lines, to);
+  }
+}
+
+void PanelSource::pack_line(int64_t first_column, int64_t columns, int64_t line,
+                            std::byte* to) const noexcept {
+  const bool nk = order_ == BmmOrder::kNK;
+  const int64_t column_step = nk ? row_bytes_ : element_;
+  const int64_t depth_step = nk ? element_ : row_bytes_;
+  const int64_t depths = kCellBytes / element_;
+  const int64_t present = std::clamp<int64_t>(k_ - line * depths, 0, depths);
+  std::memset(to, flip_of(element_), kLineBytes);
+  for (int64_t c = 0; c < columns && present > 0; ++c) {
+    const std::byte* from = data_ + (first_column + c) * column_step + line * depths * depth_step;
+    for (int64_t i = 0; i < present; ++i) {
+      std::byte* cell = to + c * kCellBytes + i * element_;
+      std::memcpy(cell, from + i * depth_step, static_cast<size_t>(element_));
+      if (element_ == 1) *cell ^= std::byte{0x80};
+    }
+  }
+}
+
+void PanelSource::pack_nk(int64_t panel, int64_t lines, std::byte* to) const noexcept {
+  const int64_t first = panel * kPanelColumns;
+  const int64_t columns = std::clamp<int64_t>(n_ - first, 0, kPanelColumns);
+  constexpr int64_t kLinesAtOnce = 4;
+  int64_t line = 0;
+  if (columns == kPanelColumns) {
+    const __m128i flip = _mm_set1_epi8(static_cast<char>(flip_of(element_)));
+    const int64_t whole = k_ * element_ / (kLinesAtOnce * kCellBytes) * kLinesAtOnce;
+    for (; line < whole; line += kLinesAtOnce) {
+      const std::byte* from = data_ + first * row_bytes_ + line * kCellBytes;
+      for (int64_t c = 0; c < kPanelColumns; c += 4) {
+        transpose_cells(from + c * row_bytes_, row_bytes_, flip,
+                        to + line * kLine + c * kCellBytes);
+      }
+    }
+  }
+  for (; line < lines; ++line) pack_line(first, columns, line, to + line * kLine);
+}
+
+void PanelSource::pack_kn(int64_t panel, int64_t lines, std::byte* to) const noexcept {
+  const int64_t first = panel * kPanelColumns;
+  const int64_t columns = std::clamp<int64_t>(n_ - first, 0, kPanelColumns);
+  const int64_t depths = kCellBytes / element_;
+  int64_t line = 0;
+  if (columns == kPanelColumns) {
+    const __m128i flip = _mm_set1_epi8(static_cast<char>(flip_of(element_)));
+    for (; line < k_ / depths; ++line) {
+      const std::byte* from = data_ + line * depths * row_bytes_ + first * element_;
+      if (element_ == 2) {
+        interleave_pairs(from, row_bytes_, to + line * kLine);
+      } else {
+        interleave_quads(from, row_bytes_, flip, to + line * kLine);
+      }
+    }
+  }
+  for (; line < lines; ++line) pack_line(first, columns, line, to + line * kLine);
+}
+
+}  // namespace quern::inline v0

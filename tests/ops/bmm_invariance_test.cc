@@ -1,0 +1,423 @@
+// What may not change a bit of the result: threads, the other matrices and rows, the form of every
+// operand, scratch, alignment, the kernel's way to a dot product. And who computes what.
+#include <xmmintrin.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "jit/code_memory.h"
+#include "ops/context_impl.h"
+#include "quern/bf16_gemm.h"
+#include "quern/int8_gemm.h"
+#include "tests/ops/bmm_case.h"
+#include "tests/ops/one_blocking.h"
+#include "tests/ops/other_maker.h"
+#include "tests/ops/test_pools.h"
+
+namespace quern::test {
+namespace {
+
+using BmmInvarianceTest = BmmTest;
+
+/// Large enough that the op does not think them too small for threads.
+std::vector<BmmCase> varied_cases(BmmOperand b) {
+  std::vector<BmmCase> cases;
+  uint64_t variant = 100;
+  for (const auto& [batch, m, n, k] :
+       {std::tuple<int64_t, int64_t, int64_t, int64_t>{2, 1, 512, 128},
+        {17, 3, 100, 130},
+        {3, 16, 333, 100},
+        {1, 70, 150, 701},
+        {5, 33, 109, 301},
+        {3, 5, 3, 14000}}) {
+    cases.push_back(make_bmm(b, batch, m, n, k));
+    vary(cases.back(), ++variant);
+    cases.back().fill = Fill::kRandom;
+  }
+  return cases;
+}
+
+TEST_P(BmmInvarianceTest, AnyNumberOfThreadsInAnyOrderInOnePhase) {
+  for (const BmmCase& c : varied_cases(b())) {
+    const std::vector<uint32_t> serial = bits_in(ctx(), c);
+    for (const int threads : {1, 2, 3, 4, 5, 7, 8, 11, 16, 64}) {
+      for (const auto order : {ScriptedPool::Order::kAscending, ScriptedPool::Order::kDescending,
+                               ScriptedPool::Order::kRandom}) {
+        ScriptedPool pool(threads, order);
+        const Context context = context_at(isa(), &pool);
+        BmmData data(c);
+        Result<BmmOp> op = BmmOp::create(context, c);
+        ASSERT_TRUE(op.ok());
+        ASSERT_TRUE(op->pack(c, data).ok());
+        pool.reset_counters();
+        EXPECT_EQ(output_bits(*op, c, data), serial) << threads << " " << to_string(c);
+        EXPECT_EQ(pool.phases(), 1) << "one region without a barrier";
+      }
+    }
+  }
+}
+
+TEST_P(BmmInvarianceTest, RealThreads) {
+  const std::vector<BmmCase> cases = varied_cases(b());
+  for (int threads = 1; threads <= 16; ++threads) {
+    auto pool = PersistentPool::create(threads);
+    ASSERT_TRUE(pool.ok()) << pool.status().message();
+    const Context threaded = context_at(isa(), pool->get());
+    for (const BmmCase& c : cases) {
+      EXPECT_EQ(bits_in(threaded, c), bits_in(ctx(), c)) << threads << " " << to_string(c);
+    }
+  }
+}
+
+// The numbers are those of the GEMMs: a product of the batch has the bits of bf16_gemm, or of
+// int8_gemm with bf16 activations.
+TEST_P(BmmInvarianceTest, BitsOfTheGemms) {
+  for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 16, 33}) {
+    BmmCase c = make_bmm(b(), 3, m, 50, 77);
+    vary(c, static_cast<uint64_t>(m));
+    c.order = BmmOrder::kNK;
+    c.b_form = BatchForm::kHeads;
+    c.scale_of_matrix = false;
+    if (b() == BmmOperand::kPlainKN) continue;
+    BmmData data(c);
+    Result<BmmOp> op = BmmOp::create(ctx(), c);
+    ASSERT_TRUE(op.ok());
+    ASSERT_TRUE(op->pack(c, data).ok());
+    ASSERT_TRUE(op->run(op->args(c, data)).ok());
+    for (int64_t i = 0; i < 3; ++i) {
+      TestMatrix alone(c.problem.c, m, 50);
+      const MatrixView a = data.a.matrix(i), w = data.b.matrix(i);
+      std::vector<std::byte> scratch(1 << 20);
+      if (c.codes()) {
+        const auto gemm = Int8Gemm::create(
+            ctx(), {50, 77, Int8Activations::kBF16, DType::kBF16, c.problem.c, {}, {}});
+        ASSERT_TRUE(gemm.ok());
+        const char* scale = static_cast<const char*>(data.scale.view().data) +
+                            i * data.scale.view().row_stride * size_of(c.scale);
+        const auto packed = gemm->pack({w, {scale, c.scale, 50}});
+        ASSERT_TRUE(packed.ok());
+        ASSERT_TRUE(gemm->run({a, {}, &*packed, alone.mutable_view(), {}, {}}, scratch).ok());
+      } else {
+        const auto gemm = Bf16Gemm::create(ctx(), {50, 77, c.problem.c, {}, {}});
+        ASSERT_TRUE(gemm.ok());
+        const auto packed = gemm->pack(w);
+        ASSERT_TRUE(packed.ok());
+        ASSERT_TRUE(gemm->run({a, &*packed, alone.mutable_view(), {}, {}}, scratch).ok());
+      }
+      EXPECT_EQ(element_bits(data.c.matrix(i)), element_bits(alone.view())) << to_string(c);
+    }
+  }
+}
+
+TEST_P(BmmInvarianceTest, AMatrixAndARowDoNotKnowTheOthers) {
+  for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 13, 17, 40}) {
+    BmmCase c = make_bmm(b(), 3, m, 36, 70);
+    vary(c, static_cast<uint64_t>(m));
+    c.fill = Fill::kRandom;
+    BmmData data(c);
+    Result<BmmOp> op = BmmOp::create(ctx(), c);
+    ASSERT_TRUE(op.ok()) << op.status().message();
+    ASSERT_TRUE(op->pack(c, data).ok());
+    const std::vector<uint32_t> all = output_bits(*op, c, data);
+    if (!c.plain() && c.b_form != BatchForm::kShared) continue;  // packed for the whole batch
+    data.c.set_all(0);
+    for (int64_t matrix = 0; matrix < 3; ++matrix) {
+      for (int64_t row = 0; row < m; ++row) {
+        const auto from = [&](auto view) {
+          const auto skip = matrix * view.batch_stride + row * view.row_stride;
+          view.data = const_cast<char*>(static_cast<const char*>(view.data)) +
+                      skip * static_cast<int64_t>(size_of(view.dtype));
+          view.batch = view.rows = 1;
+          return view;
+        };
+        BmmArgs args = op->args(c, data);
+        args.a = from(args.a);
+        args.c = from(args.c);
+        if (c.plain()) {
+          const MatrixView w = data.b.matrix(matrix);
+          args.b.data = w.data;
+          args.b.batch = 1;
+        }
+        ASSERT_TRUE(op->run(args).ok());
+      }
+    }
+    EXPECT_EQ(element_bits(data.c), all) << to_string(c);
+  }
+}
+
+// Where operands lie, and whether B was packed before, is nobody's business.
+TEST_P(BmmInvarianceTest, FormsOrdersAndAlignments) {
+  for (BmmCase c : varied_cases(b())) {
+    c.a_form = c.b_form = c.c_form = BatchForm::kMatrices;
+    c.a_pad = c.b_pad = c.c_pad = c.gap = 0;
+    c.offset = 0;
+    BmmData data(c);
+    Result<BmmOp> op = BmmOp::create(ctx(), c);
+    ASSERT_TRUE(op.ok());
+    ASSERT_TRUE(op->pack(c, data).ok());
+    const std::vector<uint32_t> expected = output_bits(*op, c, data);
+    for (const BatchForm form : {BatchForm::kMatrices, BatchForm::kHeads}) {
+      for (size_t offset = 1; offset < 64; offset += 5) {
+        BmmCase other = c;
+        other.a_form = other.b_form = other.c_form = form;
+        other.a_pad = other.c_pad = static_cast<int64_t>(offset);
+        other.gap = 1;
+        other.offset = offset;
+        BmmData moved(other);
+        for (int64_t i = 0; i < c.problem.batch; ++i) {
+          const auto copy = [i](const TestBatch& from, TestBatch& to) {
+            const BatchView v = from.view();
+            for (int64_t r = 0; r < v.rows; ++r) {
+              for (int64_t j = 0; j < v.cols; ++j) to.set(i, r, j, from.get(i, r, j));
+            }
+          };
+          copy(data.a, moved.a);
+          if (c.plain()) copy(data.b, moved.b);
+        }
+        EXPECT_EQ(output_bits(*op, other, moved), expected) << to_string(other);
+      }
+    }
+  }
+}
+
+TEST_P(BmmInvarianceTest, AnyScratchContents) {
+  for (uint64_t variant = 0; variant < 100; ++variant) {
+    BmmCase c = random_bmm(variant);
+    c.problem.b = b();
+    BmmData data(c);
+    Result<BmmOp> op = BmmOp::create(ctx(), c);
+    ASSERT_TRUE(op.ok());
+    ASSERT_TRUE(op->pack(c, data).ok());
+    const std::vector<uint32_t> first = output_bits(*op, c, data, 0x5A);
+    EXPECT_EQ(output_bits(*op, c, data, 0xA5), first) << to_string(c);
+    EXPECT_EQ(output_bits(*op, c, data, 0xFF), first) << to_string(c);
+  }
+}
+
+TEST_P(BmmInvarianceTest, OnePlanWithChangingBatchAndRows) {
+  BmmCase c = make_bmm(b(), 9, 40, 33, 65);
+  c.b_form = BatchForm::kShared;
+  BmmData data(c);
+  Result<BmmOp> op = BmmOp::create(ctx(), c);
+  ASSERT_TRUE(op.ok());
+  ASSERT_TRUE(op->pack(c, data).ok());
+  ASSERT_TRUE(op->run(op->args(c, data)).ok());
+  std::vector<std::vector<uint32_t>> all;
+  for (int64_t i = 0; i < 9; ++i) all.push_back(element_bits(data.c.matrix(i)));
+  for (const auto& [batch, m] : {std::pair<int64_t, int64_t>{1, 40},
+                                 {9, 1},
+                                 {0, 5},
+                                 {3, 17},
+                                 {5, 0},
+                                 {2, 33},
+                                 {9, 4},
+                                 {1, 1},
+                                 {7, 16}}) {
+    data.c.set_all(-1);
+    BmmArgs args = op->args(c, data);
+    args.a.batch = args.c.batch = batch;
+    args.a.rows = args.c.rows = m;
+    if (c.plain()) args.b.batch = batch;
+    ASSERT_TRUE(op->run(args).ok());
+    for (int64_t i = 0; i < 9; ++i) {
+      const std::vector<uint32_t> bits = element_bits(data.c.matrix(i));
+      const int64_t rows = i < batch ? m : 0;
+      for (int64_t at = 0; at < 40 * 33; ++at) {
+        const auto index = static_cast<size_t>(at);
+        ASSERT_EQ(bits[index], at < rows * 33 ? all[static_cast<size_t>(i)][index] : 0xbf80u)
+            << batch << " " << m << " " << i << " " << at;
+      }
+    }
+  }
+}
+
+TEST_P(BmmInvarianceTest, OnePlanFromEightThreadsAtOnce) {
+  auto pool = PersistentPool::create(2);
+  ASSERT_TRUE(pool.ok());
+  const Context threaded = context_at(isa(), pool->get());
+  for (const Context* context : {&ctx(), &threaded}) {
+    const BmmCase c = make_bmm(b(), 4, 5, 133, 140);
+    BmmData data(c);
+    Result<BmmOp> op = BmmOp::create(*context, c);
+    ASSERT_TRUE(op.ok());
+    ASSERT_TRUE(op->pack(c, data).ok());
+    const std::vector<uint32_t> expected = output_bits(*op, c, data);
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> callers;
+    for (int t = 0; t < 8; ++t) {
+      callers.emplace_back([&] {
+        BmmData own(c);
+        for (int i = 0; i < 10; ++i) {
+          own.c.set_all(0);
+          if (output_bits(*op, c, own) != expected) ++wrong;
+        }
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
+TEST_P(BmmInvarianceTest, HostMxcsrIsNeitherUsedNorChanged) {
+  constexpr unsigned kDaz = 0x0040, kFtz = 0x8000, kDefault = 0x1F80, kDownwards = 0x2000;
+  auto pool = PersistentPool::create(2);
+  ASSERT_TRUE(pool.ok());
+  const Context threaded = context_at(isa(), pool->get());
+  for (const Context* context : {&ctx(), &threaded}) {
+    BmmCase c = make_bmm(b(), 5, 6, 140, 150);
+    c.fill = Fill::kExtreme;
+    BmmData data(c);
+    Result<BmmOp> op = BmmOp::create(*context, c);
+    ASSERT_TRUE(op.ok());
+    ASSERT_TRUE(op->pack(c, data).ok());
+    const std::vector<uint32_t> expected = output_bits(*op, c, data);
+    for (const unsigned mode : {0u, kDaz, kFtz, kDaz | kFtz, kDownwards}) {
+      data.c.set_all(0);
+      const unsigned before = kDefault | mode;
+      _mm_setcsr(before);
+      const Status status = op->run(op->args(c, data));
+      const unsigned after = _mm_getcsr();
+      _mm_setcsr(kDefault);
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(after, before);
+      EXPECT_EQ(element_bits(data.c), expected) << mode;
+    }
+  }
+}
+
+TEST_P(BmmInvarianceTest, AnyBlocking) {
+  Rng rng(5);
+  std::vector<BmmCase> cases = varied_cases(b());
+  std::vector<std::vector<uint32_t>> expected;
+  for (const BmmCase& c : cases) expected.push_back(bits_in(ctx(), c));
+  const bool tiles = isa().level == IsaLevel::kAmx;
+  for (int i = 0; i < 20; ++i) {
+    GemmBlocking blocking;
+    blocking.mr =
+        tiles ? static_cast<int32_t>(16 * rng.in(1, 2)) : static_cast<int32_t>(rng.in(1, 5));
+    blocking.nr = static_cast<int32_t>(rng.in(1, tiles ? 64 / blocking.mr : 4));
+    blocking.mc = rng.in(1, 4) * blocking.mr;
+    blocking.nc = 16 * blocking.nr;
+    blocking.kc = 64 * rng.in(0, 8);
+    blocking.prefetch_bytes = static_cast<int32_t>(64 * rng.in(0, 32));
+    const OneBlocking tuning(blocking);
+    const Context tuned = context_at(isa(), nullptr, &tuning);
+    const Result<BmmOp> op = BmmOp::create(tuned, cases[0]);
+    ASSERT_TRUE(op.ok());
+    EXPECT_EQ(op->op().explain().find("refused: m"), std::string::npos) << op->op().explain();
+    for (size_t at = 0; at < cases.size(); ++at) {
+      EXPECT_EQ(bits_in(tuned, cases[at]), expected[at])
+          << "mr " << blocking.mr << " nr " << blocking.nr << " mc " << blocking.mc << " kc "
+          << blocking.kc << " " << to_string(cases[at]);
+    }
+  }
+}
+
+// Dot products where they are fast, two FMAs where they are slow or missing: the same bits.
+TEST_P(BmmInvarianceTest, WithAndWithoutAvx512Bf16) {
+  ContextOptions options;
+  options.max_isa = isa().level;
+  const jit::CpuSource& base = cpu_at(isa());
+  const OtherMaker with(base, true, kAuthenticAmd), slow(base, true, kGenuineIntel),
+      without(base, false, kAuthenticAmd);
+  const bool native = ctx().isa_report().avx512_bf16;
+  for (const jit::CpuSource* cpu :
+       std::initializer_list<const jit::CpuSource*>{&with, &slow, &without}) {
+    if (cpu != &without && !native) continue;
+    const auto other = make_context(options, *cpu, jit::system_memory());
+    ASSERT_TRUE(other.ok()) << other.status().message();
+    for (const BmmCase& c : varied_cases(b())) {
+      EXPECT_EQ(bits_in(*other, c), bits_in(ctx(), c)) << to_string(c);
+    }
+    const BmmCase rows = make_bmm(b(), 2, 1200, 17, 9);
+    EXPECT_EQ(bits_in(*other, rows), bits_in(ctx(), rows));
+  }
+}
+
+/// Remembers which thread wrote which matrix: it runs one tid at a time and looks at C in between.
+class WatchingPool final : public ThreadPool {
+ public:
+  explicit WatchingPool(int threads) : threads_(threads) {}
+  int size() const noexcept override { return threads_; }
+  void run(int phases, PhaseFn fn, void* ctx) noexcept override {
+    for (int phase = 0; phase < phases; ++phase) {
+      for (int tid = 0; tid < threads_; ++tid) {
+        fn(ctx, phase, tid, threads_);
+        if (after) after(tid);
+      }
+    }
+  }
+  std::function<void(int tid)> after;
+
+ private:
+  int threads_;
+};
+
+// w_kc and w_vc of a head, and every later call, are one thread's.
+TEST_P(BmmInvarianceTest, AHeadStaysWithItsThread) {
+  for (const int threads : {2, 3, 4}) {
+    WatchingPool pool(threads);
+    const Context context = context_at(isa(), &pool);
+    std::vector<std::map<int64_t, int>> owners;
+    for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 128, 64},
+                                  {1, 64, 128},
+                                  {4, 128, 64},
+                                  {20, 128, 64}}) {
+      const BmmCase c = make_bmm(b(), 12 * threads, m, n, k);
+      BmmData data(c);
+      Result<BmmOp> op = BmmOp::create(context, c);
+      ASSERT_TRUE(op.ok());
+      pool.after = nullptr;
+      ASSERT_TRUE(op->pack(c, data).ok());
+      std::map<int64_t, int> owner;
+      data.c.set_all(-1e30);
+      const double untouched = data.c.get(0, 0, 0);
+      pool.after = [&](int tid) {
+        for (int64_t i = 0; i < c.problem.batch; ++i) {
+          const bool whole = data.c.get(i, m - 1, n - 1) != untouched;
+          if (whole && owner.count(i) == 0) owner[i] = tid;
+        }
+      };
+      ASSERT_TRUE(op->run(op->args(c, data)).ok());
+      EXPECT_EQ(owner.size(), static_cast<size_t>(c.problem.batch));
+      owners.push_back(owner);
+    }
+    for (const auto& owner : owners) EXPECT_EQ(owner, owners[0]);
+    std::set<int> used;
+    for (const auto& [matrix, tid] : owners[0]) used.insert(tid);
+    EXPECT_EQ(used.size(), static_cast<size_t>(threads));
+  }
+}
+
+// Threads may not only give the right bits together: each element is one thread's.
+TEST_P(BmmInvarianceTest, NoElementIsComputedTwice) {
+  for (const int threads : {2, 5, 7}) {
+    for (const auto& [batch, m] : {std::pair<int64_t, int64_t>{3, 2}, {1, 40}, {17, 1}}) {
+      WatchingPool pool(threads);
+      const Context context = context_at(isa(), &pool);
+      const BmmCase c = make_bmm(b(), batch, m, 150, 701);
+      BmmData data(c);
+      Result<BmmOp> op = BmmOp::create(context, c);
+      ASSERT_TRUE(op.ok());
+      ASSERT_TRUE(op->pack(c, data).ok());
+      data.c.set_all(-1e30);
+      const std::vector<uint32_t> untouched = element_bits(data.c);
+      std::vector<int> writers(untouched.size());
+      pool.after = [&](int) {
+        const std::vector<uint32_t> bits = element_bits(data.c);
+        for (size_t i = 0; i < bits.size(); ++i) writers[i] += bits[i] != untouched[i] ? 1 : 0;
+        data.c.set_all(-1e30);
+      };
+      ASSERT_TRUE(op->run(op->args(c, data)).ok());
+      EXPECT_EQ(writers, std::vector<int>(untouched.size(), 1)) << threads << " " << to_string(c);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, BmmInvarianceTest, every_bmm(), bmm_test_name);
+
+}  // namespace
+}  // namespace quern::test

@@ -1,0 +1,201 @@
+// NaN and infinity stay where they are; operands far apart; no allocation; which batches overlap.
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "ops/overlap.h"
+#include "tests/ops/allocation_counter.h"
+#include "tests/ops/bmm_case.h"
+
+namespace quern::test {
+namespace {
+
+using BmmMemoryTest = BmmTest;
+
+/// Runs the case clean and after `poison(data)`; only elements that `hit` names may differ, and
+/// they are not finite.
+template <typename Poison, typename Hit>
+void expect_contained(const Context& ctx, const BmmCase& c, Poison poison, Hit hit) {
+  BmmData clean(c), dirty(c);
+  poison(dirty);
+  Result<BmmOp> op = BmmOp::create(ctx, c);
+  ASSERT_TRUE(op.ok());
+  ASSERT_TRUE(op->pack(c, clean).ok());
+  const std::vector<uint32_t> before = output_bits(*op, c, clean);
+  ASSERT_TRUE(op->pack(c, dirty).ok());
+  const std::vector<uint32_t> after = output_bits(*op, c, dirty);
+  ASSERT_EQ(before.size(), after.size());
+  size_t at = 0;
+  for (int64_t b = 0; b < c.problem.batch; ++b) {
+    for (int64_t i = 0; i < c.problem.m; ++i) {
+      for (int64_t j = 0; j < c.problem.n; ++j, ++at) {
+        if (hit(b, i, j)) {
+          EXPECT_FALSE(std::isfinite(dirty.c.get(b, i, j))) << b << " " << i << " " << j;
+        } else {
+          ASSERT_EQ(after[at], before[at])
+              << "leaked to " << b << " " << i << " " << j << " of " << to_string(c);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BmmMemoryTest, NonFiniteValuesStayInTheirMatrix) {
+  for (const int64_t k : {1, 3, 31, 33, 65, 130}) {
+    for (const int64_t m : {1, 4, 17}) {
+      for (const float value : kNonFinite) {
+        BmmCase c = make_bmm(b(), 3, m, 21, k);
+        c.a_form = BatchForm::kHeads;
+        c.b_form = k % 2 != 0 ? BatchForm::kHeads : BatchForm::kMatrices;
+        c.gap = 1;
+        c.a_pad = c.b_pad = k % 3;  // gaps are NaN
+        expect_contained(
+            ctx(), c, [&](BmmData& d) { d.a.set_row(1, m - 1, value); },
+            [&](int64_t matrix, int64_t i, int64_t) { return matrix == 1 && i == m - 1; });
+        if (c.codes()) {
+          expect_contained(
+              ctx(), c, [&](BmmData& d) { d.scale.set(1, 20, value); },
+              [&](int64_t matrix, int64_t, int64_t j) { return matrix == 1 && j == 20; });
+          continue;
+        }
+        for (const int64_t column : {0, 20}) {
+          expect_contained(
+              ctx(), c,
+              [&](BmmData& d) {
+                for (int64_t p = 0; p < k; ++p) {
+                  const bool nk = c.stored() == BmmOrder::kNK;
+                  d.b.set(1, nk ? column : p, nk ? p : column, value);
+                }
+              },
+              [&](int64_t matrix, int64_t, int64_t j) { return matrix == 1 && j == column; });
+        }
+      }
+    }
+  }
+}
+
+// Matrices 2^31 elements apart: byte offsets pass 2^32 in A, C and B.
+TEST_P(BmmMemoryTest, MatricesFarApart) {
+  const BmmCase c = make_bmm(b(), 3, 5, 18, 33);
+  BmmData near(c);
+  Result<BmmOp> op = BmmOp::create(ctx(), c);
+  ASSERT_TRUE(op.ok());
+  ASSERT_TRUE(op->pack(c, near).ok());
+  const std::vector<uint32_t> expected = output_bits(*op, c, near);
+  const int64_t stride = (int64_t{1} << 31) + 3;
+  SparseBuffer a(size_t{3} << 32), out(size_t{3} << 32), w(size_t{3} << 32);
+  if (!a.data() || !out.data() || !w.data()) GTEST_SKIP() << "no 36 GiB of address space";
+  const auto spread = [stride](const BatchView& from, SparseBuffer& to) {
+    const auto size = static_cast<int64_t>(size_of(from.dtype));
+    for (int64_t i = 0; i < from.batch; ++i) {
+      for (int64_t r = 0; r < from.rows; ++r) {
+        std::memcpy(to.data() + (i * stride + r * 50) * size,
+                    static_cast<const char*>(from.data) +
+                        (i * from.batch_stride + r * from.row_stride) * size,
+                    static_cast<size_t>(from.cols * size));
+      }
+    }
+    return MutableBatchView{to.data(), from.dtype, from.batch, from.rows, from.cols, stride, 50};
+  };
+  BmmArgs args = op->args(c, near);
+  args.a = spread(args.a, a);
+  if (c.plain()) {
+    args.b = spread(args.b, w);
+  } else {
+    BmmWeights weights = near.weights(c);
+    weights.values = spread(weights.values, w);
+    const auto packed = op->op().pack(weights);
+    ASSERT_TRUE(packed.ok());
+    op->use(*packed);
+  }
+  args.c = spread(args.c, out);
+  std::memset(out.data(), 0, 64);
+  ASSERT_TRUE(op->run(args).ok());
+  std::vector<uint32_t> bits;
+  for (int64_t i = 0; i < 3; ++i) {
+    for (const uint32_t x : element_bits({out.data() + 2 * i * stride, DType::kBF16, 5, 18, 50})) {
+      bits.push_back(x);
+    }
+  }
+  EXPECT_EQ(bits, expected);
+}
+
+TEST_P(BmmMemoryTest, RunDoesNotAllocate) {
+  auto pool = PersistentPool::create(2);
+  ASSERT_TRUE(pool.ok());
+  const Context threaded = context_at(isa(), pool->get());
+  for (const Context* context : {&ctx(), &threaded}) {
+    for (const int64_t m : {1, 20}) {
+      const BmmCase c = make_bmm(b(), 5, m, 100, 300);
+      BmmData data(c);
+      Result<BmmOp> op = BmmOp::create(*context, c);
+      ASSERT_TRUE(op.ok());
+      ASSERT_TRUE(op->pack(c, data).ok());
+      std::vector<std::byte> scratch(op->op().scratch_bytes(m));
+      const BmmArgs args = op->args(c, data);
+      ASSERT_TRUE(op->op().run(args, scratch).ok());
+      const int64_t before = allocations();
+      const Status s = op->op().run(args, scratch);
+      EXPECT_EQ(allocations(), before) << to_string(c);
+      EXPECT_TRUE(s.ok());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, BmmMemoryTest, every_bmm(), bmm_test_name);
+
+std::multiset<int64_t> bytes_of(const BatchView& v, const int8_t* base) {
+  std::multiset<int64_t> bytes;
+  const bool same = v.batch > 0 && v.batch_stride == 0;
+  for (int64_t b = 0; b < (same ? 1 : v.batch); ++b) {
+    for (int64_t i = 0; i < v.rows; ++i) {
+      for (int64_t j = 0; j < v.cols; ++j) {
+        bytes.insert(static_cast<const int8_t*>(v.data) - base + b * v.batch_stride +
+                     i * v.row_stride + j);
+      }
+    }
+  }
+  return bytes;
+}
+
+TEST(BatchOverlap, IsExactlySharingAByte) {
+  const std::vector<int8_t> base(4000);
+  Rng rng(1);
+  int sharing = 0, apart = 0, with_itself = 0, interleaved = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const auto random_batch = [&] {
+      BatchView v{
+          base.data() + rng.in(0, 60), DType::kS8, rng.in(0, 5), rng.in(0, 5), rng.in(0, 9), 0, 0};
+      v.row_stride = std::max<int64_t>(rng.in(1, 20), v.cols);
+      v.batch_stride = rng.in(0, 40);
+      if (rng.one_in(3)) v.row_stride = std::max(v.batch * v.batch_stride, v.cols);
+      if (rng.one_in(4)) v.batch_stride = v.rows * v.row_stride;
+      return v;
+    };
+    const BatchView x = random_batch(), y = random_batch();
+    const std::multiset<int64_t> in_x = bytes_of(x, base.data()), in_y = bytes_of(y, base.data());
+    bool expected = false;
+    for (const int64_t b : in_x) expected = expected || in_y.count(b) != 0;
+    ASSERT_EQ(BatchRegion(x).overlaps(BatchRegion(y)), expected)
+        << x.batch << ' ' << x.rows << ' ' << x.cols << ' ' << x.batch_stride << ' ' << x.row_stride
+        << " and " << y.batch << ' ' << y.rows << ' ' << y.cols << ' ' << y.batch_stride << ' '
+        << y.row_stride;
+    (expected ? sharing : apart) += 1;
+    if (!expected && !in_x.empty() && !in_y.empty() && *in_x.begin() < *in_y.rbegin() &&
+        *in_y.begin() < *in_x.rbegin()) {
+      ++interleaved;
+    }
+    bool own = x.batch > 1 && x.batch_stride == 0 && !in_x.empty();
+    for (const int64_t b : in_x) own = own || in_x.count(b) > 1;
+    ASSERT_EQ(overlaps_itself(x), own) << x.batch << ' ' << x.rows << ' ' << x.cols << ' '
+                                       << x.batch_stride << ' ' << x.row_stride;
+    with_itself += own ? 1 : 0;
+  }
+  EXPECT_GT(sharing, 1000);
+  EXPECT_GT(apart, 1000);
+  EXPECT_GT(interleaved, 100);
+  EXPECT_GT(with_itself, 1000);
+}
+
+}  // namespace
+}  // namespace quern::test
