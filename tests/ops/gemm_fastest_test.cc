@@ -104,12 +104,16 @@ TEST_P(GemmFastestTest, ScratchForEveryNumberOfRows) {
     for (const int threads : {1, 3, 8}) {
       ScriptedPool pool(threads);
       const Context ctx = context_of(GemmTest::ctx().isa_report().avx512_bf16, vendor, &pool);
-      GemmCase c = shape();
-      c.invariance = Invariance::kFastest;
-      const Result<GemmOp> op = GemmOp::create(ctx, c);
-      ASSERT_TRUE(op.ok()) << op.status().message();
-      for (int64_t m = 1; m <= 40; ++m) {
-        EXPECT_GE(op->scratch_bytes(m), op->scratch_bytes(m - 1)) << "m " << m;
+      // Deep, too, where the few rows of every thread need more than its tiles.
+      for (const int64_t k : {shape().problem.k, int64_t{6001}}) {
+        GemmCase c = shape();
+        c.invariance = Invariance::kFastest;
+        c.problem.k = k;
+        const Result<GemmOp> op = GemmOp::create(ctx, c);
+        ASSERT_TRUE(op.ok()) << op.status().message();
+        for (int64_t m = 1; m <= 40; ++m) {
+          EXPECT_GE(op->scratch_bytes(m), op->scratch_bytes(m - 1)) << "m " << m << " k " << k;
+        }
       }
       const std::vector<uint32_t> all = bits(ctx, Invariance::kFastest, data, 40);
       for (const int64_t m : {1, 3, 4, 5, 16, 17, 33}) {
