@@ -43,8 +43,8 @@ std::vector<char*> c_strings(const std::vector<std::string>& strings) {
   return out;
 }
 
-/// Under `chrt -f` the peer's spinning threads would keep us, of the same priority, off their CPU even
-/// when its answer is there: one step below, we always get through.
+/// Under `chrt -f` the peer's spinning threads would keep us, of the same priority, off their CPU
+/// even when its answer is there: one step below, we always get through.
 void step_below_parent() {
   const int policy = sched_getscheduler(0);
   sched_param param{};

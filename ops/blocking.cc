@@ -10,7 +10,6 @@ namespace quern::inline v0 {
 namespace {
 
 constexpr int kVectorRegisters = 32;
-constexpr int kMostRows = 16;
 constexpr int kMostPanels = 4;
 // AMX: eight tiles, four of them accumulators.
 constexpr int kTileRows = 16;
@@ -33,6 +32,8 @@ constexpr int64_t kMostRowsAtOnce = 576;
 // In flight over all streams of a thread: bandwidth times latency is 2 to 3 KiB, and a stream must
 // be ahead of the hardware's own prefetcher to be of use (bench/NOTES.md).
 constexpr int kPrefetch = 4096;
+// A single stream is read from memory only as fast as it is fetched ahead.
+constexpr int kPrefetchAlone = 8192;
 
 struct RegisterBlock {
   int mr = 0;
@@ -50,7 +51,7 @@ struct RegisterBlock {
 RegisterBlock register_block(const GemmFacts& facts, int64_t m) noexcept {
   if (facts.tiles()) return m <= kTileRows ? RegisterBlock{16, 4} : RegisterBlock{32, 2};
   const auto legal = [&](int nr) { return !facts.pairs || nr % 2 == 0; };
-  if (m <= kMostRows) {
+  if (m <= kMostBlockRows) {
     for (int nr : {4, 3, 2, 1}) {
       if (legal(nr) && max_mr(facts, nr) >= m) return {max_mr(facts, nr), nr};
     }
@@ -105,7 +106,7 @@ ThreadGrid choose_grid(int64_t m, int64_t units, int threads) noexcept {
 int max_mr(const GemmFacts& facts, int nr) noexcept {
   if (facts.tiles()) return std::min(kMostAccumulators / nr, 2) * kTileRows;
   const int left = kVectorRegisters - facts.other_registers - nr * facts.panel_registers;
-  return std::clamp(left / nr, 0, kMostRows);
+  return std::clamp(left / nr, 0, kMostBlockRows);
 }
 
 GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
@@ -115,7 +116,7 @@ GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
   b.nr = block.nr;
   b.nc = int64_t{16} * b.nr;
   b.mc = int64_t{1} << 30;
-  b.prefetch_bytes = kPrefetch / b.nr / 64 * 64;
+  b.prefetch_bytes = b.nr == 1 ? kPrefetchAlone : kPrefetch / b.nr / 64 * 64;
   if (facts.wide) b.kc = kWideK;
   if (m > b.mr) {
     if (!facts.wide) {

@@ -59,6 +59,9 @@ struct GemmFacts {
 /// ops/README.md).
 constexpr int64_t kWideK = 65536;
 
+/// The most rows a register block of a family without tiles has.
+constexpr int kMostBlockRows = 16;
+
 /// The most rows a register block of nr panels can have; 0 where the family has none so wide.
 int max_mr(const GemmFacts& facts, int nr) noexcept;
 

@@ -97,22 +97,37 @@ int64_t PackedGemm::max_rows() const noexcept {
   return kMaxExtent / std::max<int64_t>(spec().problem.k, 1) / 8;
 }
 
-PreparedRows PackedGemm::prepared_rows(int64_t m, const ThreadPool& pool) const noexcept {
-  return PreparedRows(plan_.family(m).rows, m, spec().problem.k, pool.size());
+PreparedRows PackedGemm::prepared_rows(int64_t m, int64_t row_step,
+                                       const ThreadPool& pool) const noexcept {
+  const GemmFamily& family = plan_.family(m);
+  // More rows than one register block's are cut to a depth that fits L1 however they lie. Tiles
+  // read each line once.
+  const bool spread = family.rows == RowPreparation::kNone && !family.facts.tiles() &&
+                      m <= plan_.blocking(m).mr && meet_in_l1(row_step, m);
+  return PreparedRows(spread ? RowPreparation::kSpread : family.rows, m, spec().problem.k,
+                      pool.size());
 }
 
 // Up to max_m rows need the most at max_m, or at the last number of rows that every thread prepares
-// for itself. A family that took over anywhere else would be a third place to look at: the one
-// before may have prepared rows that this one reads as they are.
+// for itself, or at one that a single register block takes. A family that took over anywhere else
+// would be a third place to look at: the one before may have prepared rows that this one reads as
+// they are.
 static_assert(kFewRowsOnAvx512 == PreparedRows::kRowsForEachThread,
               "scratch_bytes() must also look at the rows up to which avx512 stands in for amx");
 
 size_t PackedGemm::scratch_bytes(int64_t max_m) const noexcept {
   const ThreadPool& pool = ctx_.pool();
   const int64_t m = std::clamp<int64_t>(max_m, 0, max_rows());
+  constexpr int64_t kWorstStep = 0;  // a multiple of every distance
+  const auto bytes_for = [&](int64_t rows) {
+    return prepared_rows(rows, kWorstStep, pool).bytes();
+  };
   // Few rows are prepared by every thread, more rows once, so the need does not grow with m alone.
-  const int64_t few = std::min(m, PreparedRows::kRowsForEachThread);
-  const int64_t rows = std::max(prepared_rows(m, pool).bytes(), prepared_rows(few, pool).bytes());
+  int64_t rows = std::max(bytes_for(m), bytes_for(std::min(m, PreparedRows::kRowsForEachThread)));
+  for (int64_t block = std::min<int64_t>(m, kMostBlockRows); meet_in_l1(kWorstStep, block);
+       --block) {
+    rows = std::max(rows, bytes_for(block));
+  }
   const int64_t partials = plan_.partial_bytes(m) * pool.size();
   return rows + partials == 0 ? 0 : static_cast<size_t>(rows + partials + kScratchAlign);
 }
@@ -148,7 +163,7 @@ int PackedGemm::run_checked(const PackedGemmArgs& args, Span<std::byte> scratch)
   job.a = args.a;
   job.a_scale = static_cast<const float*>(args.a_scale.data);
   job.quantize = quantize_.get();
-  job.rows = prepared_rows(m, pool);
+  job.rows = prepared_rows(m, job.run.a_stride, pool);
   job.partial_bytes = plan_.partial_bytes(m);
   if (job.rows.bytes() + job.partial_bytes != 0) {
     std::byte* memory = align_scratch(scratch);

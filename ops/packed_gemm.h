@@ -66,7 +66,8 @@ class PackedGemm {
 
   GemmShape shape(int64_t m) const noexcept;
   int64_t max_rows() const noexcept;
-  PreparedRows prepared_rows(int64_t m, const ThreadPool& pool) const noexcept;
+  /// For rows of A `row_step` bytes apart.
+  PreparedRows prepared_rows(int64_t m, int64_t row_step, const ThreadPool& pool) const noexcept;
   Status check_args(const PackedGemmArgs& args) const noexcept;
   /// Returns how many threads computed.
   int run_checked(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "jit/quantize_rows_avx512.h"
+#include "ops/checked.h"
 #include "ops/validate.h"
 
 namespace quern::inline v0 {
@@ -12,12 +13,18 @@ namespace {
 // A kernel of four depths a step reads that many elements of a row.
 constexpr int64_t kWidePad = 4;
 
+constexpr int64_t kLine = 64;
+constexpr int64_t kL1WayBytes = 4096;
+constexpr int64_t kMostRowsInASet = 11;
+
 int64_t row_bytes(RowPreparation kind, int64_t k) noexcept {
   switch (kind) {
     case RowPreparation::kQuantize:
       return (k + PreparedRows::kPad - 1) / PreparedRows::kPad * PreparedRows::kPad;
     case RowPreparation::kWiden:
       return ((k + kWidePad - 1) / kWidePad * kWidePad * 4 + 63) / 64 * 64;
+    case RowPreparation::kSpread:
+      return k * 2;
     case RowPreparation::kNone:
       break;
   }
@@ -26,11 +33,15 @@ int64_t row_bytes(RowPreparation kind, int64_t k) noexcept {
 
 }  // namespace
 
+bool meet_in_l1(int64_t row_step, int64_t rows) noexcept {
+  return row_step % kL1WayBytes == 0 && rows > kMostRowsInASet;
+}
+
 PreparedRows::PreparedRows(RowPreparation kind, int64_t rows, int64_t k, int threads) noexcept
     : kind_(kind), m_(rows) {
   if (kind == RowPreparation::kNone) return;
-  // One line more than the padded row: rows at a power-of-two distance would meet in one L1 set.
-  stride_ = row_bytes(kind, k) + 64;
+  // An odd number of lines: as many rows as there are sets in L1 lie in different ones.
+  stride_ = (ceil_div(row_bytes(kind, k), kLine) | 1) * kLine;
   copies_ = rows <= kRowsForEachThread ? threads : 1;
 }
 
@@ -38,10 +49,15 @@ void PreparedRows::prepare(const jit::Kernel* quantizer, const MatrixView& a, Ra
                            int copy) const noexcept {
   if (which.size() == 0) return;
   std::byte* to = memory_ + copy * copy_bytes();
-  if (kind_ == RowPreparation::kQuantize) {
-    quantize(*quantizer, a, which, to);
-  } else {
-    widen(a, which, to);
+  switch (kind_) {
+    case RowPreparation::kQuantize:
+      return quantize(*quantizer, a, which, to);
+    case RowPreparation::kWiden:
+      return widen(a, which, to);
+    case RowPreparation::kSpread:
+      return spread(a, which, to);
+    case RowPreparation::kNone:
+      return;
   }
 }
 
@@ -73,6 +89,13 @@ void PreparedRows::widen(const MatrixView& a, Range which, std::byte* to) const 
       row[i] = uint32_t{bits} << 16;
     }
     std::fill_n(row + a.cols, (kWidePad - a.cols % kWidePad) % kWidePad, 0u);
+  }
+}
+
+void PreparedRows::spread(const MatrixView& a, Range which, std::byte* to) const noexcept {
+  for (int64_t m = which.begin; m < which.end; ++m) {
+    std::memcpy(to + m * stride_, static_cast<const std::byte*>(a.data) + m * row_step(a),
+                static_cast<size_t>(row_bytes(kind_, a.cols)));
   }
 }
 

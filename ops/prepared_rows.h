@@ -14,7 +14,13 @@ enum class RowPreparation : uint8_t {
   kNone,      ///< read as they come
   kQuantize,  ///< to s8, with a scale and a sum each
   kWiden,     ///< bf16 to f32, for kernels that multiply with FMAs
+  kSpread,    ///< copied to where they do not share cache sets: see meet_in_l1()
 };
+
+/// Whether rows this many bytes apart push each other out of L1 while one register block reads them
+/// all: at a multiple of its way's 4 KiB all rows lie in one set, which holds 12 lines (8 on older
+/// cores), one of them the weights'. Each line is then read from L2 for every element in it.
+bool meet_in_l1(int64_t row_step, int64_t rows) noexcept;
 
 /// Scratch for the prepared rows of one call, zero-padded behind K. For a handful of rows every
 /// thread makes its own copy, which costs less than a barrier.
@@ -50,6 +56,7 @@ class PreparedRows {
   void quantize(const jit::Kernel& kernel, const MatrixView& a, Range which,
                 std::byte* to) const noexcept;
   void widen(const MatrixView& a, Range which, std::byte* to) const noexcept;
+  void spread(const MatrixView& a, Range which, std::byte* to) const noexcept;
   int64_t number_bytes() const noexcept { return (m_ * 4 + 63) / 64 * 64; }
   int64_t copy_bytes() const noexcept {
     return m_ * stride_ + (kind_ == RowPreparation::kQuantize ? 2 * number_bytes() : 0);
