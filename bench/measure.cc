@@ -104,11 +104,13 @@ bool Measurer::verify(OpCase* op, Row* row) const {
 }
 
 bool Measurer::alternate(OpCase* op, bool with_peer, Row* row) {
-  std::vector<double> calls, ours, theirs, ratios;
+  std::vector<double> calls, ours, theirs, ratios, memory;
+  const bool reads_memory = row->work.from_memory && options_.memory_now;
   Status status;
   int64_t call = 1;
   const CpuUse begin = CpuUse::now(with_peer ? peer_->pid() : 0);
   for (int i = 0; i < options_.alternations; ++i) {
+    if (reads_memory) memory.push_back(options_.memory_now(row->problem.threads));
     const std::vector<double> block = time_block(options_.budget, [&] {
       status = op->run(call++);
       return status.ok();
@@ -135,6 +137,7 @@ bool Measurer::alternate(OpCase* op, bool with_peer, Row* row) {
   row->foreign = foreign_cpus(begin, CpuUse::now(with_peer ? peer_->pid() : 0));
   row->alternations = options_.alternations;
   const Stats blocks = summarize(ours);
+  if (reads_memory) row->work.memory_rate = median(memory);
   row->us = summarize(calls);
   row->us.median = blocks.median;
   row->block_mad = blocks.mad;

@@ -15,6 +15,8 @@ struct MeasureOptions {
   BlockBudget budget;
   int tries = 2;      ///< a row that others disturbed is measured again
   MemoryPlan memory;  ///< how large cold is
+  /// GB/s at which `threads` threads read memory right now, for rows that do; may be empty.
+  std::function<double(int threads)> memory_now;
 };
 
 /// Measures rows.

@@ -10,7 +10,7 @@ namespace quern::bench {
 /// What the JSON form of a report begins with. The version rises when a reader of the one before
 /// would misread a file.
 constexpr const char* kReportFormat = "quern-bench";
-constexpr int kReportVersion = 1;
+constexpr int kReportVersion = 2;
 
 struct PeakName {
   Peak peak;

@@ -143,6 +143,7 @@ Row read_row(const Node& node) {
   if (!peak) node["peak"].fail("int8, bf16 or none");
   row.work = {node["ops"].number(), node["bytes"].number(), *peak, node["from_memory"].truth(),
               row.problem.isa};
+  row.work.memory_rate = node["memory_gbps"].number();
   row.copies = node["copies"].whole();
   row.foreign = node["foreign_cpus"].number();
   row.peer = read_peer(node["peer"]);

@@ -32,9 +32,8 @@ double peak_of(const Work& work, const Roofs& roofs) {
 
 Floor floor_of(const Work& work, const Roofs& roofs) {
   Floor floor;
-  if (work.from_memory && roofs[Roof::kDram] > 0) {
-    floor = {work.bytes / roofs[Roof::kDram] * 1e-3, "DRAM"};
-  }
+  const double memory = work.memory_rate > 0 ? work.memory_rate : roofs[Roof::kDram];
+  if (work.from_memory && memory > 0) floor = {work.bytes / memory * 1e-3, "DRAM"};
   const double peak = peak_of(work, roofs);
   if (peak > 0) {
     const double us = work.ops / peak * 1e-3;

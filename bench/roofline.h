@@ -49,6 +49,9 @@ struct Work {
   Peak peak = Peak::kNone;
   bool from_memory = false;          ///< the bytes come from memory, not from a cache
   IsaLevel level = IsaLevel::kNone;  ///< of the kernel: only kAmx is held to the tile unit
+  /// GB/s at which memory was read between the blocks that were timed. Takes the place of the run's
+  /// DRAM roof, from which a shared machine strays within a minute. 0: not measured.
+  double memory_rate = 0;
 };
 
 /// The shortest time the roofs allow, and which roof says so.

@@ -24,6 +24,7 @@ namespace {
 // processes want the CPU; memory windows walk on through the buffer and never meet cached bytes.
 constexpr size_t kMemoryWindowBytes = size_t{64} << 20;
 constexpr int kMemoryWindows = 60;  // of each way to read
+constexpr int kMemoryNowWindows = 8;
 constexpr double kComputeWindowSeconds = 0.002;
 constexpr int kComputeWindows = 80;
 constexpr size_t kEnoughWindows = 8;
@@ -172,7 +173,7 @@ RoofMeter::~RoofMeter() {
   munmap(buffer_, buffer_bytes_);
 }
 
-double RoofMeter::read_gbps(int threads) const {
+double RoofMeter::read_gbps(int threads, int windows_of_each_way) const {
   // Each thread walks a part of its own; a window that would leave it begins again at its start.
   // The ways to read take turns, so that all of them see the same machine.
   const size_t part = buffer_bytes_ / static_cast<size_t>(threads) / kReadUnit * kReadUnit;
@@ -181,7 +182,7 @@ double RoofMeter::read_gbps(int threads) const {
   const size_t windows_in_part = part / window;
   const std::span<const Reader> ways = readers(level_ >= IsaLevel::kAvx512);
   const std::vector<Window> windows =
-      run_windows(cpus_, threads, kMemoryWindows * static_cast<int>(ways.size()),
+      run_windows(cpus_, threads, windows_of_each_way * static_cast<int>(ways.size()),
                   static_cast<double>(window), [&](int tid, int w) {
                     const size_t at = static_cast<size_t>(w) % windows_in_part * window;
                     ways[static_cast<size_t>(w) % ways.size()](
@@ -194,10 +195,14 @@ double RoofMeter::read_gbps(int threads) const {
   return 1e-9 * best;
 }
 
+double RoofMeter::memory_now(int threads) const {
+  return read_gbps(threads, kMemoryNowWindows);
+}
+
 Roofs RoofMeter::measure(int threads) const {
   Roofs roofs;
   roofs.threads = threads;
-  roofs[Roof::kDram] = read_gbps(threads);
+  roofs[Roof::kDram] = read_gbps(threads, kMemoryWindows);
   const auto peak = [&](Roof roof, bool usable, const IssueLoop& loop) {
     if (usable) roofs[roof] = peak_gops(cpus_, threads, loop);
   };

@@ -22,9 +22,11 @@ class RoofMeter {
 
   /// `threads` from 1 to the number of CPUs.
   Roofs measure(int threads) const;
+  /// The DRAM roof alone, from few windows: some 30 ms.
+  double memory_now(int threads) const;
 
  private:
-  double read_gbps(int threads) const;
+  double read_gbps(int threads, int windows_of_each_way) const;
 
   IsaLevel level_ = IsaLevel::kNone;
   bool bf16_ = false;

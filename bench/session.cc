@@ -42,6 +42,9 @@ std::string peer_line(const std::string& name, PeerIsa isa) {
 
 Session::Session(const Options& options) : options_(options) {
   options_.measure.memory = plan_memory();
+  options_.measure.memory_now = [this](int threads) {
+    return meter_ ? meter_->memory_now(report_.roofs.key(threads)) : 0;
+  };
   no_peer_ = start_peer();
   contexts_ = std::make_unique<ContextSet>();
   measurer_ = std::make_unique<Measurer>(options_.measure, contexts_.get(), peer_.get(), no_peer_);

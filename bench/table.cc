@@ -98,8 +98,11 @@ std::string roofs_table(const RoofSet& roofs, TextTable::Style style) {
       table.add({name.label, std::to_string(threads), cell(before), cell(after)});
     }
     for (const std::string& sentence : moved(pair.before, pair.after)) {
-      sentences += fmt::format("ROOFS MOVED, {} thread{}: {}; percentages hold against the mean.\n",
-                               threads, threads == 1 ? "" : "s", sentence);
+      sentences += fmt::format(
+          "ROOFS MOVED, {} thread{}: {}; percentages hold against the mean, those of rows from "
+          "memory "
+          "against the rate beside them.\n",
+          threads, threads == 1 ? "" : "s", sentence);
     }
   }
   return table.str(style) + (sentences.empty() ? "" : "\n" + sentences);
@@ -111,7 +114,9 @@ std::string footnotes(const std::vector<Row>& rows, const std::string& peer_name
       "/ "
       "peak) over us,\nand which of the two binds; bytes are the packed weights (quantize_rows: "
       "input and output); a hot row whose\nbytes fit the last-level cache is held to the "
-      "arithmetic peak alone. bf16 peak: the faster of vdpbf16ps and vfmadd231ps.\n";
+      "arithmetic peak alone. bf16 peak: the faster of vdpbf16ps and vfmadd231ps. DRAM bandwidth "
+      "of a "
+      "row: the median of\nwhat was read between its blocks.\n";
   if (!peer_name.empty()) {
     out += fmt::format(
         "ratio: {0} time over ours, median of the alternations; > 1: quern is faster. int8 on {0} "

@@ -35,7 +35,7 @@ class FakeCase : public OpCase {
   }
   CheckResult check() const override { return {check_ok, true, 4, 8, "C[0, 0] = 1, reference 2"}; }
   std::span<const std::byte> output() const override { return output_; }
-  Work work() const override { return {1000, 100, Peak::kInt8, false}; }
+  Work work() const override { return {1000, 100, Peak::kInt8, from_memory}; }
   std::string explain() const override { return explanation; }
   int64_t copies() const override { return 1; }
 
@@ -44,6 +44,7 @@ class FakeCase : public OpCase {
   int64_t fail_from = 1 << 30;
   int64_t drift_from = 1 << 30;
   bool check_ok = true;
+  bool from_memory = false;
 
  private:
   std::array<std::byte, 4> output_{};
@@ -78,6 +79,22 @@ Row measure_fake(const MeasureOptions& options, Peer* peer, void (*change)(FakeC
                       return fake;
                     });
   return measurer.measure(problem(text));
+}
+
+TEST(Measure, ReadsMemoryBesideEachBlockOfARowThatDoes) {
+  MeasureOptions options = short_options(false);
+  int reads = 0;
+  options.memory_now = [&](int threads) {
+    EXPECT_EQ(threads, 1);
+    return 10.0 * ++reads;
+  };
+  const Row cached = measure_fake(options, nullptr, [](FakeCase*) {});
+  EXPECT_EQ(reads, 0);
+  EXPECT_EQ(cached.work.memory_rate, 0);
+  const Row row = measure_fake(options, nullptr, [](FakeCase* c) { c->from_memory = true; });
+  // Once a block, perhaps in a second try of a disturbed row: the median of consecutive tens.
+  EXPECT_EQ(reads % row.alternations, 0);
+  EXPECT_GE(row.work.memory_rate, 10.0 * (row.alternations + 1) / 2);
 }
 
 TEST(Measure, AlternatesAtLeastFiveTimesAndReportsMedians) {

@@ -31,6 +31,14 @@ TEST(Roofline, CachedBytesHaveNoMemoryRoof) {
   EXPECT_STREQ(floor.bound, "int8");
 }
 
+TEST(Roofline, MemoryBesideTheRowTakesThePlaceOfTheRuns) {
+  Work work{1e6, 5e6, Peak::kInt8, true};
+  work.memory_rate = 25;
+  EXPECT_DOUBLE_EQ(floor_of(work, kRoofs).us, 200);
+  work.from_memory = false;
+  EXPECT_DOUBLE_EQ(floor_of(work, kRoofs).us, 1);
+}
+
 TEST(Roofline, WithoutAnyRoofThereIsNoPercentage) {
   const Floor cached = floor_of({0, 5e6, Peak::kNone, false}, kRoofs);
   EXPECT_EQ(cached.us, 0);

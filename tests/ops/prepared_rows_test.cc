@@ -55,11 +55,11 @@ TEST_P(RowsThatMeetTest, GiveTheBitsOfRowsApart) {
       std::vector<std::byte> meeting(static_cast<size_t>(m * 8192));
       const auto bits_at = [&](std::vector<std::byte>& rows, int64_t step) {
         for (int64_t i = 0; i < m; ++i) {
-          std::memcpy(rows.data() + i * step,
-                      static_cast<const std::byte*>(data.a.view().data) +
-                          i * data.a.view().row_stride *
-                              static_cast<int64_t>(size_of(args.a.dtype)),
-                      static_cast<size_t>(row_bytes));
+          std::memcpy(
+              rows.data() + i * step,
+              static_cast<const std::byte*>(data.a.view().data) +
+                  i * data.a.view().row_stride * static_cast<int64_t>(size_of(args.a.dtype)),
+              static_cast<size_t>(row_bytes));
         }
         args.a.data = rows.data();
         args.a.row_stride = step / static_cast<int64_t>(size_of(args.a.dtype));
