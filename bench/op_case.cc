@@ -20,6 +20,7 @@ constexpr Entry kEntries[] = {
      explain_int8},
     {"bf16_gemm", [](const Problem& p, const CaseEnv& e) { return make_bf16_case(p, e); },
      explain_bf16},
+    {"bmm", [](const Problem& p, const CaseEnv& e) { return make_bmm_case(p, e); }, explain_bmm},
     {"quantize_rows", [](const Problem& p, const CaseEnv& e) { return make_quantize_case(p, e); },
      explain_quantize},
 };
@@ -46,6 +47,7 @@ void resolve_levels(const Context& ctx, std::vector<Problem>* problems) {
   for (Problem& p : *problems) {
     if (p.isa != IsaLevel::kNone) continue;
     Problem plan = p;  // what a plan is made from
+    plan.batch = 0;
     plan.m = 0;
     plan.threads = 0;
     plan.cold = false;

@@ -67,15 +67,20 @@ void check_static(const std::vector<std::string>& arguments) {
 }
 
 void check_exclusions(const Options& options) {
-  const bool selects = !options.ops.empty() || !options.shapes.empty() || !options.rows.empty();
+  const bool selects = !options.ops.empty() || !options.shapes.empty() || !options.rows.empty() ||
+                       !options.batches.empty();
   if (!options.problems.empty() && (selects || options.quick || options.isa != IsaLevel::kNone)) {
     throw UsageError(
-        "problem strings and a selection (--ops, --shapes, --m, --isa, --quick) exclude each "
+        "problem strings and a selection (--ops, --shapes, --m, --batch, --isa, --quick) exclude "
+        "each "
         "other");
   }
   if (options.quick && selects) {
-    throw UsageError("--quick has its own problems; leave out --ops, --shapes and --m");
+    throw UsageError("--quick has its own problems; leave out --ops, --shapes, --m and --batch");
   }
+  const bool batched =
+      std::find(options.ops.begin(), options.ops.end(), "bmm") != options.ops.end();
+  if (!options.batches.empty() && !batched) throw UsageError("--batch is for --ops bmm");
 }
 
 /// Google Benchmark takes nan, and ends in a std::length_error for fewer than no repetitions.
@@ -95,12 +100,15 @@ void check_benchmark_flags(const std::vector<std::string>& flags) {
 /// Words of the command line whose values are not strings in Options. They are parsed here and not
 /// by CLI11, which takes 0x10, 010, nan and the numbers behind the names of an enum.
 struct Words {
-  std::string m, threads, cold = "auto", isa = "auto", peer = "onednn", peer_isa = "row";
+  std::string m, batch, threads, cold = "auto", isa = "auto", peer = "onednn", peer_isa = "row";
   std::string min_time, alternations;
 };
 
 void apply(const Words& words, Options* options) {
   if (!words.m.empty()) options->rows = parse_list<int64_t>("--m", words.m, 0, kMostRows);
+  if (!words.batch.empty()) {
+    options->batches = parse_list<int64_t>("--batch", words.batch, 0, kMostRows);
+  }
   if (!words.threads.empty()) {
     options->threads = parse_list<int32_t>("--threads", words.threads, 1, 1024);
   }
@@ -137,10 +145,11 @@ Options parse_options(const std::vector<std::string>& arguments) {
   app.add_option("problems", options.problems, "Problem strings to run");
   app.add_option("--shapes", options.shapes,
                  "NxK[,NxK...], a file of 'N x K' lines, or qwen3_5, deepseek_v3, edges");
-  app.add_option("--ops", options.ops, "int8_gemm, bf16_gemm, quantize_rows")
+  app.add_option("--ops", options.ops, "int8_gemm, bf16_gemm, bmm, quantize_rows")
       ->delimiter(',')
-      ->check(CLI::IsMember({"int8_gemm", "bf16_gemm", "quantize_rows"}));
+      ->check(CLI::IsMember({"int8_gemm", "bf16_gemm", "bmm", "quantize_rows"}));
   app.add_option("--m", words.m, "Row counts")->option_text("LIST");
+  app.add_option("--batch", words.batch, "Matrices of bmm; default 128")->option_text("LIST");
   app.add_option("--threads", words.threads, "Thread counts; default all CPUs")
       ->option_text("LIST");
   app.add_option("--cold", words.cold,
@@ -210,6 +219,8 @@ std::vector<Problem> problems_of(const Options& options, int cpu_count) {
   }
   selection.shapes =
       options.shapes.empty() ? default_shapes() : shapes_from_argument(options.shapes);
+  if (options.shapes.empty()) selection.bmm_shapes = default_bmm_shapes();
+  if (!options.batches.empty()) selection.batches = options.batches;
   if (!options.ops.empty()) selection.ops = options.ops;
   if (!options.rows.empty()) selection.rows = options.rows;
   return expand(selection);

@@ -16,6 +16,7 @@ struct Options {
   std::vector<std::string> problems;  ///< positional problem strings; run just those
   std::vector<std::string> ops;       ///< empty: the default selection
   std::vector<int64_t> rows;
+  std::vector<int64_t> batches;  ///< of bmm; empty: the default
   std::vector<int32_t> threads;  ///< empty: every CPU of the affinity mask
   std::string shapes;
   ColdMode cold = ColdMode::kAuto;

@@ -47,6 +47,7 @@ Types types_of(const Problem& p) {
     throw std::runtime_error("compared without epilogue only");
   }
   if (p.op == "bf16_gemm") return {Type::bf16, Type::bf16, destination};
+  if (p.op == "bmm" && p.b != BmmOperand::kS8) return {Type::bf16, Type::bf16, destination};
   if (p.op == "int8_gemm" && p.activations != Int8Activations::kBF16) {
     return {Type::u8, Type::s8, destination};
   }
@@ -79,10 +80,9 @@ class Matmul final : public OneDnnProblem {
 
  private:
   void create_primitive() {
-    const memory::dims a{problem_.m, problem_.k}, b{problem_.k, problem_.n},
-        c{problem_.m, problem_.n};
-    const memory::desc a_desc(a, types_.source, Tag::ab), b_desc(b, types_.weights, Tag::any),
-        c_desc(c, types_.destination, Tag::ab);
+    const memory::desc a_desc = rows_of(problem_.k, types_.source),
+                       b_desc(weight_dims(), types_.weights, plain() ? stored_tag() : Tag::any),
+                       c_desc = rows_of(problem_.n, types_.destination);
     dnnl::primitive_attr attributes;
     // A scale a column, as our weights have. (One for each row of activations is not to be had.)
     if (types_.source == Type::u8) {
@@ -101,12 +101,38 @@ class Matmul final : public OneDnnProblem {
                                                attributes, engine_);
 #endif
     const std::string name = descriptor_.impl_info_str();
-    const double products = static_cast<double>(problem_.m) * static_cast<double>(problem_.n) *
-                            static_cast<double>(problem_.k);
+    const double products = static_cast<double>(batch()) * static_cast<double>(problem_.m) *
+                            static_cast<double>(problem_.n) * static_cast<double>(problem_.k);
     if (name.find("ref") != std::string::npos && products > kReferenceLimit) {
       throw std::runtime_error("only its reference implementation (" + name + ")");
     }
     primitive_ = dnnl::matmul(descriptor_);
+  }
+
+  bool batched() const {
+    return problem_.op == "bmm";
+  }
+  int64_t batch() const {
+    return batched() ? problem_.batch : 1;
+  }
+  bool plain() const {
+    return problem_.b >= BmmOperand::kPlainNK;
+  }
+
+  /// A or C: rows of `cols`. A batch is dense, matrix by matrix: with the heads of [M, batch,
+  /// cols], as ours are, it is up to a tenth slower.
+  memory::desc rows_of(int64_t cols, Type type) const {
+    if (!batched()) return {{problem_.m, cols}, type, Tag::ab};
+    return {{problem_.batch, problem_.m, cols}, type, Tag::abc};
+  }
+  memory::dims weight_dims() const {
+    if (!batched()) return {problem_.k, problem_.n};
+    return {problem_.batch, problem_.k, problem_.n};
+  }
+  /// Weights as they come: ours are [n, k], which is oneDNN's [k, n] with tag ba.
+  Tag stored_tag() const {
+    if (!batched()) return Tag::ba;
+    return problem_.b == BmmOperand::kPlainKN ? Tag::abc : Tag::acb;
   }
 
   Matrix& own(Matrix matrix) {
@@ -128,8 +154,8 @@ class Matmul final : public OneDnnProblem {
   }
 
   void make_operands() {
-    const Matrix& a = own(filled(problem_.m, problem_.k, dtype_of(types_.source), 1));
-    const Matrix& c = own(Matrix(problem_.m, problem_.n, dtype_of(types_.destination)));
+    const Matrix& a = own(filled(problem_.m, batch() * problem_.k, dtype_of(types_.source), 1));
+    const Matrix& c = own(Matrix(problem_.m, batch() * problem_.n, dtype_of(types_.destination)));
     arguments_.emplace(DNNL_ARG_SRC, memory(descriptor_.src_desc(), engine_, a.buffer.data()));
     arguments_.emplace(DNNL_ARG_DST, memory(descriptor_.dst_desc(), engine_, c.buffer.data()));
 #if DNNL_VERSION_MAJOR >= 3
@@ -144,10 +170,9 @@ class Matmul final : public OneDnnProblem {
   }
 
   void make_weights() {
-    // Ours come as [n, k], which is oneDNN's [k, n] with tag ba.
-    const memory::desc stored({problem_.k, problem_.n}, types_.weights, Tag::ba);
+    const memory::desc stored(weight_dims(), types_.weights, stored_tag());
     const memory::desc packed = descriptor_.weights_desc();
-    const Matrix w = filled(problem_.n, problem_.k, dtype_of(types_.weights), 11, 0.02);
+    const Matrix w = filled(batch() * problem_.n, problem_.k, dtype_of(types_.weights), 11, 0.02);
     memory from(stored, engine_, w.buffer.data());
     const size_t bytes = packed.get_size();
     const int64_t copies = problem_.cold ? copies_for(bytes, cold_bytes_) : 1;
@@ -181,7 +206,9 @@ class Matmul final : public OneDnnProblem {
 
 std::unique_ptr<OneDnnProblem> OneDnnProblem::create(const Problem& problem, size_t cold_bytes) {
   Types types = types_of(problem);
-  if (problem.m == 0 || problem.n == 0 || problem.k == 0) throw std::runtime_error("empty problem");
+  const bool no_batch = problem.op == "bmm" && problem.batch == 0;
+  if (problem.m == 0 || problem.n == 0 || problem.k == 0 || no_batch)
+    throw std::runtime_error("empty problem");
   set_threads(std::max(1, static_cast<int>(problem.threads)));
   try {
     return std::make_unique<Matmul>(problem, types, cold_bytes);

@@ -46,6 +46,10 @@ std::vector<Shape> default_shapes() {
   return {{16384, 4096}, {2048, 4096}, {12288, 2048}, {64, 4096}};
 }
 
+std::vector<Shape> default_bmm_shapes() {
+  return {{512, 128}, {128, 512}};
+}
+
 std::vector<Shape> parse_shapes(std::string_view list) {
   std::vector<Shape> shapes;
   while (true) {
@@ -115,14 +119,20 @@ std::vector<Problem> expand(const Selection& selection) {
     }
   };
   for (const std::string& op : selection.ops) {
-    for (const Shape& shape : selection.shapes) {
-      for (int64_t m : selection.rows) {
-        Problem problem;
-        problem.op = op;
-        problem.m = m;
-        problem.k = shape.k;
-        if (op != "quantize_rows") problem.n = shape.n;
-        add(problem);
+    const bool batched = op == "bmm";
+    const bool own = batched && !selection.bmm_shapes.empty();
+    const std::vector<int64_t> batches = batched ? selection.batches : std::vector<int64_t>{0};
+    for (const Shape& shape : own ? selection.bmm_shapes : selection.shapes) {
+      for (int64_t batch : batches) {
+        for (int64_t m : selection.rows) {
+          Problem problem;
+          problem.op = op;
+          problem.batch = batch;
+          problem.m = m;
+          problem.k = shape.k;
+          if (op != "quantize_rows") problem.n = shape.n;
+          add(problem);
+        }
       }
     }
   }
@@ -157,8 +167,9 @@ void require_meant(const Problem& p, const std::string& text) {
   };
   // A field left out reads as 0, and 0 rows or columns are problems of their own: here they are
   // written out.
-  for (const char* key : {"m", "n", "k"}) {
+  for (const char* key : {"b", "m", "n", "k"}) {
     if (p.op == "quantize_rows" && *key == 'n') continue;
+    if (p.op != "bmm" && *key == 'b') continue;
     if (text.find(fmt::format("/{}:", key)) == std::string::npos) {
       refuse(fmt::format("{0} is missing: {1} needs /{0}:NUMBER", key, p.op));
     }
@@ -175,6 +186,11 @@ void require_meant(const Problem& p, const std::string& text) {
     return;
   }
   if (p.group != 0) refuse("only quantize_rows has groups");
+  if (p.op == "bmm") {
+    if (p.a != DType::kBF16) refuse("bmm takes a:bf16 only");
+    const Epilogue& e = p.epilogue;
+    if (e.bias || e.residual || e.activation != Activation::kNone) refuse("bmm has no epilogue");
+  }
   if (p.op == "bf16_gemm" && p.a != DType::kBF16) refuse("bf16_gemm takes a:bf16 only");
 }
 

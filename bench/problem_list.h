@@ -28,6 +28,8 @@ enum class ColdMode {
 struct Selection {
   std::vector<std::string> ops = {"int8_gemm", "bf16_gemm"};
   std::vector<Shape> shapes;
+  std::vector<Shape> bmm_shapes;         ///< of each matrix of bmm; empty: `shapes`
+  std::vector<int64_t> batches = {128};  ///< bmm only
   std::vector<int64_t> rows = {1, 4, 16, 64, 256};
   std::vector<int32_t> threads = {1};
   ColdMode cold = ColdMode::kAuto;
@@ -36,6 +38,8 @@ struct Selection {
 
 /// Shapes of the performance targets: q with gate, out_proj, in_proj_qkvz, in_proj_ba.
 std::vector<Shape> default_shapes();
+/// A head's w_kc and w_vc, DeepSeek-V3.
+std::vector<Shape> default_bmm_shapes();
 
 /// "16384x4096,2048 x 4096". Throws UsageError that quotes what is wrong.
 std::vector<Shape> parse_shapes(std::string_view list);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <array>
 #include <cstring>
 
@@ -270,13 +272,16 @@ TEST_F(RealOps, RightResultsPass) {
         "int8_gemm/m:2/n:17/k:40/a:s8/act:s8/thr:1", "int8_gemm/m:5/n:18/k:66/act:bf16/thr:1",
         "int8_gemm/m:5/n:18/k:66/a:f32/thr:1", "bf16_gemm/m:7/n:40/k:129/thr:2",
         "bf16_gemm/m:7/n:40/k:129/c:f32/epi:bias+silu_mul/thr:1",
-        "bf16_gemm/m:300/n:300/k:300/thr:2", "quantize_rows/m:5/k:129/thr:2",
-        "quantize_rows/m:5/k:129/g:32/a:f32/thr:1"}) {
+        "bf16_gemm/m:300/n:300/k:300/thr:2", "bmm/b:3/m:7/n:40/k:129/thr:2",
+        "bmm/b:9/m:2/n:17/k:40/w:s8/thr:1", "bmm/b:2/m:2/n:17/k:40/w:nk/c:f32/thr:1",
+        "bmm/b:2/m:2/n:17/k:40/w:kn/thr:2", "bmm/b:17/m:70/n:96/k:200/thr:2",
+        "quantize_rows/m:5/k:129/thr:2", "quantize_rows/m:5/k:129/g:32/a:f32/thr:1"}) {
     const Row row = measure(text);
     EXPECT_EQ(row.error, "") << text;
     // Sums of integers are exact; a float sum, or SiLU, has a bound.
     const std::string name = text;
-    const bool exact = name.find("bf16_gemm") != 0 && name.find("act:bf16") == std::string::npos &&
+    const bool exact = name.find("bf16_gemm") != 0 && name.find("bmm") != 0 &&
+                       name.find("act:bf16") == std::string::npos &&
                        name.find("silu_mul") == std::string::npos;
     EXPECT_EQ(row.verified, exact ? Verified::kEqual : Verified::kWithinBound) << text;
     EXPECT_NE(row.kernel.find(".avx512."), std::string::npos) << text << ": " << row.kernel;
@@ -311,6 +316,19 @@ TEST_F(RealOps, AForgottenColumnIsCaughtInBf16) {
   });
   EXPECT_EQ(row.verified, Verified::kFailed);
   EXPECT_NE(row.error.find("C[0, 32]"), std::string::npos) << row.error;
+}
+
+TEST_F(RealOps, TwoHeadsThatChangedPlacesAreCaughtInBmm) {
+  const Row row = measure("bmm/b:9/m:3/n:33/k:65/thr:1", [](const Problem& p, const CaseEnv& c) {
+    return make_bmm_case(p, c, [](const Bmm& op, const BmmArgs& args, Span<std::byte> s) {
+      const Status status = op.run(args, s);
+      auto* last = static_cast<bfloat16*>(args.c.data) + 8 * args.c.batch_stride;
+      std::swap_ranges(last, last + 33, last - args.c.batch_stride);
+      return status;
+    });
+  });
+  EXPECT_EQ(row.verified, Verified::kFailed);
+  EXPECT_NE(row.error.find("matrix 8: C[0, "), std::string::npos) << row.error;
 }
 
 TEST_F(RealOps, AWrongScaleIsCaughtInQuantizeRows) {

@@ -61,6 +61,20 @@ TEST(Options, StaticTakesNamesOfKernels) {
   EXPECT_EQ(o.json_path, "x.json");
 }
 
+TEST(Options, BatchesAndShapesOfBmm) {
+  const auto plain = problems_of(parse_options({"--ops", "bmm", "--m", "1"}), 2);
+  ASSERT_EQ(plain.size(), 2u);
+  EXPECT_EQ(to_string(plain[0]), "bmm/b:128/m:1/n:512/k:128/thr:2/cold:1");
+  EXPECT_EQ(to_string(plain[1]), "bmm/b:128/m:1/n:128/k:512/thr:2/cold:1");
+  const auto told = problems_of(
+      parse_options({"--ops", "bmm,bf16_gemm", "--m", "64", "--batch", "2,0", "--shapes", "3x4"}),
+      1);
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_EQ(to_string(told[0]), "bmm/b:2/m:64/n:3/k:4/thr:1");
+  EXPECT_EQ(to_string(told[1]), "bmm/m:64/n:3/k:4/thr:1");
+  EXPECT_EQ(to_string(told[2]), "bf16_gemm/m:64/n:3/k:4/thr:1");
+}
+
 TEST(Options, QuickAlwaysVerifies) {
   EXPECT_TRUE(parse_options({"--quick"}).measure.verify);
 }
@@ -68,7 +82,7 @@ TEST(Options, QuickAlwaysVerifies) {
 TEST(Options, HelpNamesEverySwitch) {
   const Options o = parse_options({"--help"});
   ASSERT_TRUE(o.help);
-  for (const char* name : {"--shapes", "--ops", "--m", "--threads", "--cold", "--peer",
+  for (const char* name : {"--shapes", "--ops", "--m", "--batch", "--threads", "--cold", "--peer",
                            "--peer-isa", "--isa", "--limits", "--verify", "--quick", "--list",
                            "--static", "--json", "--min-time", "--alternations"}) {
     EXPECT_NE(o.help->find(name), std::string::npos) << name;
@@ -89,6 +103,9 @@ TEST(Options, WrongUsageIsRefused) {
       {"--isa", "none"},
       {"--peer-isa", "avx2"},
       {"--quick", "--m", "1"},
+      {"--quick", "--batch", "2"},
+      {"--batch", "2"},
+      {"--ops", "bmm", "--batch", "x"},
       {"--static", "--m", "32"},
       {"--static", "--quick"},
       {"--static", "--verify"},

@@ -93,6 +93,15 @@ TEST(Expand, QuantizeRowsOncePerDepth) {
                                                         "quantize_rows/m:256/k:256/thr:1"}));
 }
 
+TEST(ParseProblems, ABatchIsWrittenOutAndHasNoEpilogue) {
+  EXPECT_EQ(names(parse_problems({"bmm/b:2/m:1/n:3/k:4/w:s8"}, 1)),
+            (std::vector<std::string>{"bmm/b:2/m:1/n:3/k:4/w:s8/thr:1"}));
+  for (const char* text : {"bmm/m:1/n:3/k:4", "bmm/b:2/m:1/n:3/k:4/epi:bias",
+                           "bmm/b:2/m:1/n:3/k:4/a:f32", "bmm/b:2/m:1/n:3/k:4/g:2"}) {
+    EXPECT_NE(usage_error_of([text] { parse_problems({text}, 1); }), "") << text;
+  }
+}
+
 TEST(Expand, TheLevelIsPartOfTheName) {
   Selection s;
   s.ops = {"bf16_gemm"};
