@@ -240,6 +240,7 @@ int32_t quern_packed_weights_get_info(const quern_packed_weights* weights,
     info.data = w.data();
     info.layout = static_cast<uint32_t>(w.layout());
     info.layout_name = to_string(w.layout());
+    info.batch = w.batch();
     return c_write(info, "out", out);
   });
 }

@@ -93,6 +93,9 @@ char* c_string(Fn fn) noexcept {
 /// added since keeps its zero. Give a struct that grows a specialisation with its old size.
 template <typename T>
 inline constexpr size_t kFirstStructSize = sizeof(T);
+template <>
+inline constexpr size_t kFirstStructSize<quern_packed_weights_info> =
+    offsetof(quern_packed_weights_info, batch);
 
 template <typename T>
 Status c_check_size(const T* s, const char* name) noexcept {

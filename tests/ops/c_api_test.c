@@ -5,48 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define C_API_PROGRAM "c_api_test.c"
 #include "quern/c_api.h"
-
-static int failures = 0;
-
-static void expect(int condition, const char* text, int line) {
-  if (condition) return;
-  ++failures;
-  fprintf(stderr, "c_api_test.c:%d: not so: %s\n", line, text);
-}
-#define EXPECT(condition) expect((condition) != 0, #condition, __LINE__)
-
-/* The call failed with this code, and its message holds this text. */
-static void expect_error(int32_t got, int32_t code, const quern_status* status, const char* text,
-                         int line) {
-  char message[256];
-  quern_status_message(status, message, sizeof message);
-  if (got == code && status->code == code && strstr(message, text) != NULL) return;
-  ++failures;
-  fprintf(stderr, "c_api_test.c:%d: code %d, expected %d; message \"%s\", expected \"%s\"\n", line,
-          (int)got, (int)code, message, text);
-}
-#define EXPECT_ERROR(call, code, text) expect_error((call), (code), &status, (text), __LINE__)
-
-static int ok(int32_t code, const quern_status* status, int line) {
-  char message[256];
-  if (code == QUERN_OK && status->code == QUERN_OK) return 1;
-  ++failures;
-  quern_status_message(status, message, sizeof message);
-  fprintf(stderr, "c_api_test.c:%d: %s\n", line, message);
-  return 0;
-}
-#define OK(call) ok((call), &status, __LINE__)
-
-static quern_matrix matrix(const void* data, int32_t dtype, int64_t rows, int64_t cols) {
-  quern_matrix m;
-  memset(&m, 0, sizeof m);
-  m.data = data;
-  m.dtype = dtype;
-  m.rows = rows;
-  m.cols = cols;
-  return m;
-}
+#include "tests/ops/c_api_check.h"
 
 static quern_mutable_matrix mutable_matrix(void* data, int32_t dtype, int64_t rows, int64_t cols) {
   quern_mutable_matrix m;
@@ -527,12 +488,6 @@ static void test_int8(const char* path) {
   EXPECT(log.released == 1);
 }
 
-static uint16_t bf16(float f) { /* of a number that fits */
-  uint32_t bits;
-  memcpy(&bits, &f, sizeof bits);
-  return (uint16_t)(bits >> 16);
-}
-
 static void test_bf16(const char* path) {
   quern_status status;
   quern_pool* pool = NULL;
@@ -688,20 +643,6 @@ static void test_quantize(void) {
   quern_string_free(text);
   quern_quantize_rows_destroy(plan);
   quern_context_destroy(context);
-}
-
-static int machine_has(int bf16_too) {
-  quern_status status;
-  quern_context* context = NULL;
-  quern_isa_info isa;
-  int has;
-  memset(&isa, 0, sizeof isa);
-  isa.struct_size = sizeof isa;
-  if (!OK(quern_context_create(NULL, &context, &status))) return 0;
-  OK(quern_context_isa(context, &isa, &status));
-  has = isa.usable >= QUERN_ISA_AVX512 && (!bf16_too || isa.avx512_bf16);
-  quern_context_destroy(context);
-  return has;
 }
 
 int main(int argc, char** argv) {

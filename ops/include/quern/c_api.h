@@ -20,6 +20,7 @@
 
 #include "quern/c/base.h"
 #include "quern/c/bf16_gemm.h"
+#include "quern/c/bmm.h"
 #include "quern/c/context.h"
 #include "quern/c/gemm.h"
 #include "quern/c/int8_gemm.h"

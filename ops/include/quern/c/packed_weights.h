@@ -21,6 +21,7 @@ typedef struct quern_packed_weights_info {
   uint32_t layout;  /* quern::WeightLayout */
   uint32_t reserved;
   const char* layout_name; /* for ever */
+  int64_t batch;           /* matrices of n by k; 1 but for those of bmm */
 } quern_packed_weights_info;
 
 QUERN_API int32_t quern_packed_weights_get_info(const quern_packed_weights* weights,
