@@ -64,6 +64,7 @@ GemmSpec make_spec(const BmmDesc& desc, const ContextImpl& ctx) {
   spec.problem.k = desc.k;
   spec.problem.b = desc.b;
   spec.problem.c = desc.c;
+  spec.blocking = bmm_blocking;
   use_bf16_families(desc.b == BmmOperand::kS8 ? DType::kU8 : DType::kBF16, ctx, desc.invariance,
                     &spec);
   return spec;

@@ -10,7 +10,7 @@
 namespace quern::inline v0 {
 namespace {
 
-// Rows that are widened together: no more than pass over a chunk of weights together anyway
+// Rows that are prepared together: no more than pass over a chunk of weights together anyway
 // (blocking.cc), so that a further part costs no further pass over B.
 constexpr int64_t kMostPreparedRows = 576;
 // Panels of a plain B that are packed together. They are multiplied at once and should be in L2
@@ -25,6 +25,13 @@ int64_t lines_up(int64_t bytes) noexcept {
 int64_t bytes_of_panel(const GemmFacts& facts) noexcept {
   const int64_t tile = kLinesOfATile * static_cast<int64_t>(kLineBytes);
   return ceil_div(facts.k * kPanelColumns * facts.weight_bytes, tile) * tile;
+}
+
+/// Whether rows `step` bytes apart, as the heads of [M, 128, 128] have them, are copied closer
+/// together: where one register block would push its own out of L1. More rows than a block's pass
+/// in small blocks, which are better read as they come (bench/NOTES.md).
+bool spreads(const GemmFacts& facts, int64_t step, int64_t m) noexcept {
+  return !facts.tiles() && m <= kMostBlockRows && meet_in_l1(step, m);
 }
 
 /// One thread's share of a call.
@@ -91,7 +98,7 @@ class Share {
     run.c = call_.c.at(part.matrix);
     piece.panels = part.panels;
     const std::byte* next = call_.plain() || last ? nullptr : call_.panels.at(part.matrix + 1);
-    if (call_.scratch.row_bytes == 0) {
+    if (call_.rows == RowPreparation::kNone) {
       piece.rows = rows_;
       piece.next = next;
       piece.last = last;
@@ -109,9 +116,9 @@ class Share {
     }
   }
 
-  /// Rows of A in scratch, for the kernels that cannot take them as they are.
+  /// Rows of A in scratch: as the kernel wants them, or only closer together.
   void prepare(MatrixView a, int64_t first, int64_t count, GemmRun* run) noexcept {
-    PreparedRows prepared(family_.rows, count, a.cols, 1);
+    PreparedRows prepared(call_.rows, count, a.cols, 1);
     prepared.use(rows_memory_);
     a.data = static_cast<const std::byte*>(a.data) + first * call_.run.a_stride;
     a.rows = count;
@@ -162,17 +169,48 @@ void bmm_phase(void* ctx, int /*phase*/, int tid, int /*nthreads*/) {
 
 }  // namespace
 
+GemmBlocking bmm_blocking(const GemmFacts& facts, int64_t m) noexcept {
+  // A short panel is soon read, and the one behind it in memory comes next, be it the next
+  // matrix's: one stream is as long as the thread's share, where each of four would end with its
+  // panel (5 to 12 % of a 512 x 128 decode; with 16 KiB the two are even). It alone has to keep
+  // memory busy, so it is fetched further ahead than four (4 to 9 % more).
+  constexpr int64_t kShortPanel = 16 << 10;
+  constexpr int kAhead = 8192;
+  // Rows of C lie far apart, and a block of 64 columns writes whole lines of them.
+  constexpr int kWholeLines = 4;
+  GemmBlocking b = default_blocking(facts, m);
+  if (facts.tiles()) return b;
+  const auto use = [&](int nr) {
+    b.mr = max_mr(facts, nr);
+    b.nr = nr;
+    b.nc = kPanelColumns * nr;
+    b.prefetch_bytes = kAhead / nr;
+  };
+  if (m <= max_mr(facts, 1)) {
+    if (bytes_of_panel(facts) <= kShortPanel) use(1);
+  } else if (facts.panel_registers == 1) {
+    use(kWholeLines);
+    b.mc = b.mc / b.mr * b.mr;
+  }
+  return b;
+}
+
 BmmScratch bmm_scratch(const GemmPlan& plan, int64_t max_m, bool plain) noexcept {
   BmmScratch scratch;
   scratch.partial_bytes = lines_up(plan.partial_bytes(max_m));
   const GemmFacts& facts = plan.spec().families[0].facts;
-  const bool prepares =
-      std::any_of(plan.spec().families.begin(), plan.spec().families.end(),
-                  [](const GemmFamily& f) { return f.rows != RowPreparation::kNone; });
-  if (prepares) {
-    scratch.rows_at_once = std::clamp<int64_t>(max_m, 1, kMostPreparedRows);
+  const auto& families = plan.spec().families;
+  const bool widens = std::any_of(families.begin(), families.end(), [](const GemmFamily& f) {
+    return f.rows != RowPreparation::kNone;
+  });
+  const int64_t rows = std::clamp<int64_t>(max_m, 1, kMostPreparedRows);
+  scratch.rows_at_once = rows;
+  if (widens) {
+    scratch.row_bytes = PreparedRows(RowPreparation::kWiden, rows, facts.k, 1).bytes();
+  } else if (spreads(facts, 0, std::min<int64_t>(rows, kMostBlockRows))) {
     scratch.row_bytes =
-        lines_up(PreparedRows(RowPreparation::kWiden, scratch.rows_at_once, facts.k, 1).bytes());
+        PreparedRows(RowPreparation::kSpread, std::min<int64_t>(rows, kMostBlockRows), facts.k, 1)
+            .bytes();
   }
   if (plain) {
     const int64_t bytes = std::max<int64_t>(bytes_of_panel(facts), 64);
@@ -185,7 +223,10 @@ BmmScratch bmm_scratch(const GemmPlan& plan, int64_t max_m, bool plain) noexcept
 
 void run_bmm(ThreadPool& pool, BmmCall* call) noexcept {
   const GemmFamily& family = call->plan->family(call->m);
-  if (family.rows == RowPreparation::kNone) call->scratch.row_bytes = 0;
+  call->rows = family.rows;
+  if (family.rows == RowPreparation::kNone && spreads(family.facts, call->run.a_stride, call->m)) {
+    call->rows = RowPreparation::kSpread;
+  }
   if (call->plain()) {
     call->run.panel_bytes = bytes_of_panel(family.facts);
     // Whole register blocks, so that none is cut in two.

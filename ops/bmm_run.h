@@ -22,12 +22,15 @@ struct BatchOf {
 struct BmmScratch {
   int64_t partial_bytes = 0;  ///< tiles and partial sums
   int64_t rows_at_once = 0;   ///< rows of A that are prepared together
-  int64_t row_bytes = 0;      ///< for them; 0: rows are read as they come
+  int64_t row_bytes = 0;      ///< for them
   int64_t panel_bytes = 0;    ///< for panels of a plain B; 0: B is packed
   int64_t panels_at_once = 0;
 
   int64_t bytes() const noexcept { return partial_bytes + row_bytes + panel_bytes; }
 };
+
+/// The compiled-in blocking, which knows that matrices are small and follow each other.
+GemmBlocking bmm_blocking(const GemmFacts& facts, int64_t m) noexcept;
 
 /// Largest m for what a plan needs: `plain` says whether B is packed by the run.
 BmmScratch bmm_scratch(const GemmPlan& plan, int64_t max_m, bool plain) noexcept;
@@ -46,6 +49,7 @@ struct BmmCall {
   int64_t b_step = 0;
   BatchOf<std::byte*> c;
   BmmScratch scratch;
+  RowPreparation rows = RowPreparation::kNone;  ///< what run_bmm() finds is to be done with A
   std::byte* memory = nullptr;  ///< scratch.bytes() for each thread, 64-byte aligned
 
   bool plain() const noexcept { return scratch.panel_bytes != 0; }

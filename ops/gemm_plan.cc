@@ -50,7 +50,7 @@ Status GemmPlan::fill_bucket(ContextImpl& ctx, int index) {
   Bucket& bucket = buckets_[static_cast<size_t>(index)];
   const int64_t m = bucket_m(index);
   const GemmFamily& family = spec_.families[family_of(m)];
-  bucket.blocking = default_blocking(family.facts, m);
+  bucket.blocking = spec_.blocking(family.facts, m);
   bucket.source = "compiled-in defaults";
   if (const TuningSource* tuning = ctx.options.tuning) {
     Problem problem = spec_.problem;

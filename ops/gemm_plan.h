@@ -48,6 +48,8 @@ struct GemmSpec {
   /// only where both give the same bits or the Desc says that they need not.
   std::vector<GemmFamily> families;
   int64_t few_rows = 0;
+  /// The compiled-in answer for m rows, where the tuning source has none.
+  GemmBlocking (*blocking)(const GemmFacts& facts, int64_t m) noexcept = default_blocking;
 
   bool gate_up() const noexcept { return problem.epilogue.activation == Activation::kSiluMul; }
 };

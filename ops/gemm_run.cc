@@ -119,6 +119,9 @@ class Walk {
     args->prefetch = b + ahead;
     args->prefetch_steps = std::max<int64_t>(bytes - ahead, 0) / kVectorBytes / 4 * 4;
     args->prefetch_next = next == nullptr ? b : next;
+    // Panels shorter than the distance: what comes after the next one is known where they follow
+    // each other.
+    if (ahead > bytes && next == b + bytes) args->prefetch_next = b + ahead;
   }
 
   /// Several row blocks: the next chunk is dealt out to them in pieces as long as a call can fetch.

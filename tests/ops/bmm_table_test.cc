@@ -85,6 +85,19 @@ TEST_P(BmmTableTest, MoreThanOnePartOfRowsAndOfPanels) {
   }
 }
 
+// Rows of A a multiple of 4 KiB apart are copied where one register block reads them all.
+TEST_P(BmmTableTest, RowsThatMeetInACache) {
+  for (const int64_t m : {11, 12, 15, 16, 17}) {
+    for (const int64_t k : {127, 128}) {
+      BmmCase c = make_bmm(b(), 16, m, 40, k);
+      c.a_pad = 128 - k;
+      BmmData data(c);
+      ASSERT_EQ(data.a.view().row_stride * 2 % 4096, 0);
+      EXPECT_TRUE(check_bmm(ctx(), c));
+    }
+  }
+}
+
 TEST_P(BmmTableTest, ShapesOfMla) {
   const int64_t heads = isa().name == "amx_emulated" ? 3 : 22;
   for (const int64_t m : {1, 4, 16, 20}) {
