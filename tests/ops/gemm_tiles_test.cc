@@ -5,6 +5,8 @@
 #include <array>
 
 #include "tests/ops/gemm_fixture.h"
+#include "tests/support/amx_cpu.h"
+#include "tests/support/amx_trap.h"
 
 namespace quern::test {
 namespace {
@@ -110,6 +112,31 @@ TEST_P(GemmTilesTest, SoDoesEveryThreadOfAPool) {
       EXPECT_EQ(pool.left, 0) << threads << " " << to_string(c);
       EXPECT_GT(pool.empty, 1) << threads << " " << to_string(c);
     }
+  }
+}
+
+// Blocks of one shape, over several chunks of weights, need one configuration; several shapes are
+// walked to and fro, so that a chunk begins with the shape the one before ended with. 70 rows are
+// blocks of 16, 32 and 22, and what serves 32 serves 16.
+TEST_P(GemmTilesTest, AreConfiguredOnceForAShape) {
+  if (amx_emu::native_amx()) GTEST_SKIP() << "the emulator counts, a CPU does not";
+  struct Expected {
+    const char* shape;
+    uint64_t configurations;
+  };
+  constexpr uint64_t kChunks = 3;  // of 32 columns
+  for (const Expected& e : {Expected{"m:64/n:96/k:256", 1}, Expected{"m:32/n:96/k:64", 1},
+                            Expected{"m:70/n:96/k:256", 2 + (kChunks - 1)}}) {
+    const GemmCase c = make_case(kind(), e.shape);
+    GemmData data(c);
+    Result<GemmOp> op = GemmOp::create(ctx(), c);
+    ASSERT_TRUE(op.ok()) << op.status().message();
+    ASSERT_TRUE(op->pack(data).ok());
+    const amx_emu::Counters before = amx_emu::thread_counters();
+    output_bits(*op, c, data);
+    const amx_emu::Counters run = amx_emu::thread_counters() - before;
+    EXPECT_EQ(run[amx_emu::Op::kLdtilecfg], e.configurations) << e.shape;
+    EXPECT_GT(run.dots(), 0u);
   }
 }
 
