@@ -54,6 +54,47 @@ TEST_F(GemmKernels, Int8EveryShapeAndTail) {
   EXPECT_EQ(kernels, 6 * 5 + 9 * 5 + 14 * 5 + 16 * 4);
 }
 
+// Earlier cuts of K brought the sums of codes to an edge of 32 bits: 131,072 products of -128 and 0
+// or 132,104 of 127 and 0. The next product wraps them, and what the row sum takes off wraps them
+// back. A saturating dot product would stop at the edge.
+TEST_F(GemmKernels, Int8SumsOfCodesWrapOnTheWay) {
+  struct Edge {
+    int a;
+    int64_t depths;
+  };
+  constexpr int kDepth = 64;
+  Numbers numbers(7);
+  for (const Edge edge : {Edge{-128, 131072}, Edge{127, 132104}}) {
+    const auto codes = static_cast<int32_t>(edge.a * edge.depths * 128);
+    for (int mr = 1; mr <= 16; ++mr) {
+      for (int nr = 1; nr <= 4; ++nr) {
+        const Int8GemmAvx512Config config{{mr, nr, 0, true, kLinear}, false};
+        if (invalid(config) != nullptr) continue;
+        const KernelHandle kernel = make(config);
+        Block block(mr, 16 * nr, kDepth, numbers);
+        for (int& x : block.a) x = edge.a;
+        for (int& x : block.w) x = std::max(x, -127);  // code 0 would leave the edge alone
+        block.sum_rows();
+        for (int32_t& sum : block.row_sum) sum += static_cast<int32_t>(edge.a * edge.depths);
+        const auto a = block.a_s8();
+        const auto b = block.b_u8();
+        std::vector<int32_t> partial(static_cast<size_t>(mr * 16 * nr), codes);
+        GemmArgs args = common_args(block, 16 * nr);
+        args.a = a.data();
+        args.a_stride = kDepth;
+        args.b = b.data();
+        args.panel_stride = 16 * kDepth;
+        args.first = false;
+        args.acc = partial.data();
+        Output out(block);
+        out.point(&args);
+        kernel->call(args);
+        expect_block(block, out, 16 * nr, true, true, kernel->name);
+      }
+    }
+  }
+}
+
 /// Every shape of one bf16 family against the loops. `a` holds the block's rows as the family reads
 /// them, `a_stride` bytes apart.
 template <typename Config, typename Rows>
