@@ -29,7 +29,8 @@ float from_bits(uint32_t u) {
 
 /// bf16 of one kind: where exponents lie decides which of rounding, cancellation, underflow and
 /// overflow a chain of products meets.
-enum class Fill { kAnyBits, kNearOne, kUnderflowing, kOverflowing };
+enum class Fill { kAnyBits, kNearOne, kUnderflowing, kOverflowing, kCancelling };
+constexpr int kFills = 5;
 
 uint16_t element(Fill fill, Numbers& numbers) {
   const auto bits = static_cast<uint16_t>(numbers.next());
@@ -47,6 +48,8 @@ uint16_t element(Fill fill, Numbers& numbers) {
       return numbers.next() % 4 == 0 ? exponent(0, 2) : exponent(60, 8);
     case Fill::kOverflowing:
       return exponent(186, 8);
+    case Fill::kCancelling:  // times codes: normal products, whose sums underflow
+      return exponent(1, 2);
   }
   return 0;
 }
@@ -62,8 +65,8 @@ TEST_F(Bf16Fma, HasTheBitsOfDotProducts) {
     const GemmConfig shape{kMr, kNr, 0, true, {DType::kF32}};
     const KernelHandle dots = make(Bf16GemmAvx512Config{shape, type});
     const KernelHandle fmas = make(Bf16GemmFmaAvx512Config{shape, type});
-    for (int round = 0; round < 4000; ++round) {
-      const auto fill = static_cast<Fill>(round % 4);
+    for (int round = 0; round < 1000 * kFills; ++round) {
+      const auto fill = static_cast<Fill>(round % kFills);
       const int k = 1 + static_cast<int>(numbers.next() % 24);
       const int padded = (k + 3) / 4 * 4;
       std::vector<uint16_t> a(static_cast<size_t>(kMr * k));
@@ -117,6 +120,35 @@ TEST_F(Bf16Fma, HasTheBitsOfDotProducts) {
   }
   EXPECT_GT(not_finite, 1000);
   EXPECT_GT(zeros, 1000);  // flushed sums
+}
+
+// A negative sum that underflows is -0, and so is the result: the pair that K lacks is not added.
+// Where vdpbf16ps is at hand the test above meets such sums too.
+TEST_F(Bf16Fma, APairThatIsMissingLeavesMinusZero) {
+  const KernelHandle kernel =
+      make(Bf16GemmFmaAvx512Config{{1, 1, 0, true, {DType::kF32}}, DType::kU8});
+  const std::vector<uint8_t> codes(16 * 8, 129);  // every weight is 1
+  const std::vector<float> scale(16, 1.0f);
+  // Of a pair the odd element is added first.
+  struct Sum {
+    int k, first, last;
+  };
+  for (const auto& [k, first, last] : {Sum{2, 1, 0}, Sum{5, 3, 4}, Sum{6, 5, 4}}) {
+    std::vector<float> a(8, 0.0f), c(16);
+    a[static_cast<size_t>(first)] = 0x1p-126f;
+    a[static_cast<size_t>(last)] = -0x1.02p-126f;
+    uint32_t control[2];
+    GemmArgs args;
+    args.control = control;
+    args.a = a.data();
+    args.b = codes.data();
+    args.k = k;
+    args.n = 16;
+    args.col_scale = scale.data();
+    args.c = c.data();
+    kernel->call(args);
+    for (const float x : c) ASSERT_EQ(bits_of(x), 0x80000000) << k;
+  }
 }
 
 // Nearest even, denormals to zeros of their sign, NaN quiet with its upper payload.
