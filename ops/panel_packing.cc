@@ -1,5 +1,6 @@
 // SSE2 is part of every x86-64, so that it needs no dispatch. Whole lines of 16 columns pass
-// through registers; the ends of rows and of the matrix go byte by byte.
+// through registers; the ends of rows and of the matrix go byte by byte. What is read lies in
+// pieces that no hardware prefetcher follows, so it is fetched ahead (bench/NOTES.md).
 #include "ops/panel_packing.h"
 
 #include <emmintrin.h>
@@ -22,6 +23,12 @@ __m128i load(const std::byte* from) noexcept {
 }
 void store(std::byte* to, __m128i value) noexcept {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), value);
+}
+
+/// A hint: beyond the end of the matrix nothing happens.
+void fetch_ahead(const std::byte* from, int64_t bytes) noexcept {
+  const auto address = reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(bytes);
+  _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
 }
 
 /// 16 bytes of each of four rows `step` apart are four cells of each: to[64 i + 4 r] = cell i of
@@ -116,6 +123,11 @@ void PanelSource::pack_nk(int64_t panel, int64_t lines, std::byte* to) const noe
     const int64_t whole = k_ * element_ / (kLinesAtOnce * kCellBytes) * kLinesAtOnce;
     for (; line < whole; line += kLinesAtOnce) {
       const std::byte* from = data_ + first * row_bytes_ + line * kCellBytes;
+      if (line % (kLine / kCellBytes) == 0) {  // the same lines of the rows of the next panel
+        for (int64_t c = 0; c < kPanelColumns; ++c) {
+          fetch_ahead(from + c * row_bytes_, kPanelColumns * row_bytes_);
+        }
+      }
       for (int64_t c = 0; c < kPanelColumns; c += 4) {
         transpose_cells(from + c * row_bytes_, row_bytes_, flip,
                         to + line * kLine + c * kCellBytes);
@@ -134,6 +146,8 @@ void PanelSource::pack_kn(int64_t panel, int64_t lines, std::byte* to) const noe
     const __m128i flip = _mm_set1_epi8(static_cast<char>(flip_of(element_)));
     for (; line < k_ / depths; ++line) {
       const std::byte* from = data_ + line * depths * row_bytes_ + first * element_;
+      // Of the rows that a panel reads 32 or 16 bytes of: what panels read that come soon.
+      for (int64_t i = 0; i < depths; ++i) fetch_ahead(from + i * row_bytes_, 2 * kLine);
       if (element_ == 2) {
         interleave_pairs(from, row_bytes_, to + line * kLine);
       } else {
