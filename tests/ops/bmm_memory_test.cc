@@ -6,6 +6,8 @@
 #include "ops/overlap.h"
 #include "tests/ops/allocation_counter.h"
 #include "tests/ops/bmm_case.h"
+#include "tests/ops/one_blocking.h"
+#include "tests/ops/watched_pool.h"
 
 namespace quern::test {
 namespace {
@@ -139,6 +141,25 @@ TEST_P(BmmMemoryTest, RunDoesNotAllocate) {
       EXPECT_EQ(allocations(), before) << to_string(c);
       EXPECT_TRUE(s.ok());
     }
+  }
+}
+
+// As ThreadsChangeScratchOfTheirOwn of one GEMM; a plain B is packed into scratch besides.
+TEST_P(BmmMemoryTest, ThreadsChangeScratchOfTheirOwn) {
+  const OneBlocking tuning(small_blocks());
+  constexpr int kThreads = 3;
+  for (const int64_t m : {3, 20}) {
+    WatchedPool pool(kThreads);
+    const BmmCase c = make_bmm(b(), 5, m, 100, 300);
+    BmmData data(c);
+    Result<BmmOp> op = BmmOp::create(context_at(isa(), &pool, &tuning), c);
+    ASSERT_TRUE(op.ok());
+    ASSERT_TRUE(op->pack(c, data).ok());
+    std::vector<std::byte> scratch(op->op().scratch_bytes(m), std::byte{0xA5});
+    pool.watch(scratch);
+    ASSERT_TRUE(op->op().run(op->args(c, data), scratch).ok());
+    EXPECT_EQ(pool.shared(), 0) << to_string(c);
+    EXPECT_GE(pool.writers(), kThreads) << "nothing was cut: " << to_string(c);
   }
 }
 

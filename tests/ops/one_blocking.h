@@ -18,4 +18,16 @@ class OneBlocking final : public TuningSource {
   GemmBlocking blocking_;
 };
 
+/// Cuts problems of some hundreds in every dimension. Level amx has no such blocks of rows and
+/// stays with its own, in scratch all the same.
+inline GemmBlocking small_blocks() {
+  GemmBlocking b;
+  b.mr = 8;
+  b.nr = 2;
+  b.mc = 16;
+  b.nc = 32;
+  b.kc = 64;
+  return b;
+}
+
 }  // namespace quern::test
