@@ -3,7 +3,6 @@
 #include <xmmintrin.h>
 
 #include <atomic>
-#include <functional>
 #include <map>
 #include <set>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "tests/ops/one_blocking.h"
 #include "tests/ops/other_maker.h"
 #include "tests/ops/test_pools.h"
+#include "tests/ops/watching_pool.h"
 
 namespace quern::test {
 namespace {
@@ -336,25 +336,6 @@ TEST_P(BmmInvarianceTest, WithAndWithoutAvx512Bf16) {
     EXPECT_EQ(bits_in(*other, rows), bits_in(ctx(), rows));
   }
 }
-
-/// Remembers which thread wrote which matrix: it runs one tid at a time and looks at C in between.
-class WatchingPool final : public ThreadPool {
- public:
-  explicit WatchingPool(int threads) : threads_(threads) {}
-  int size() const noexcept override { return threads_; }
-  void run(int phases, PhaseFn fn, void* ctx) noexcept override {
-    for (int phase = 0; phase < phases; ++phase) {
-      for (int tid = 0; tid < threads_; ++tid) {
-        fn(ctx, phase, tid, threads_);
-        if (after) after(tid);
-      }
-    }
-  }
-  std::function<void(int tid)> after;
-
- private:
-  int threads_;
-};
 
 // w_kc and w_vc of a head, and every later call, are one thread's.
 TEST_P(BmmInvarianceTest, AHeadStaysWithItsThread) {

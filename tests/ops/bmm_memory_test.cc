@@ -7,7 +7,7 @@
 #include "tests/ops/allocation_counter.h"
 #include "tests/ops/bmm_case.h"
 #include "tests/ops/one_blocking.h"
-#include "tests/ops/watched_pool.h"
+#include "tests/ops/watching_pool.h"
 
 namespace quern::test {
 namespace {
@@ -149,17 +149,19 @@ TEST_P(BmmMemoryTest, ThreadsChangeScratchOfTheirOwn) {
   const OneBlocking tuning(small_blocks());
   constexpr int kThreads = 3;
   for (const int64_t m : {3, 20}) {
-    WatchedPool pool(kThreads);
+    WatchingPool pool(kThreads);
     const BmmCase c = make_bmm(b(), 5, m, 100, 300);
     BmmData data(c);
     Result<BmmOp> op = BmmOp::create(context_at(isa(), &pool, &tuning), c);
     ASSERT_TRUE(op.ok());
     ASSERT_TRUE(op->pack(c, data).ok());
     std::vector<std::byte> scratch(op->op().scratch_bytes(m), std::byte{0xA5});
-    pool.watch(scratch);
+    ByteOwners owners(scratch);
+    pool.after = [&](int tid) { owners.look(tid); };
     ASSERT_TRUE(op->op().run(op->args(c, data), scratch).ok());
-    EXPECT_EQ(pool.shared(), 0) << to_string(c);
-    EXPECT_GE(pool.writers(), kThreads) << "nothing was cut: " << to_string(c);
+    EXPECT_EQ(owners.shared(), 0) << to_string(c);
+    EXPECT_EQ(owners.threads(), static_cast<size_t>(kThreads))
+        << "nothing was cut: " << to_string(c);
   }
 }
 

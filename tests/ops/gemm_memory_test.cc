@@ -6,7 +6,7 @@
 #include "tests/ops/allocation_counter.h"
 #include "tests/ops/gemm_fixture.h"
 #include "tests/ops/one_blocking.h"
-#include "tests/ops/watched_pool.h"
+#include "tests/ops/watching_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/property.h"
 
@@ -189,17 +189,19 @@ TEST_P(GemmMemoryTest, ThreadsChangeScratchOfTheirOwn) {
   const OneBlocking tuning(small_blocks());
   constexpr int kThreads = 3;
   for (const char* shape : {"m:3/n:1000/k:300", "m:70/n:500/k:300"}) {
-    WatchedPool pool(kThreads);
+    WatchingPool pool(kThreads);
     const GemmCase c = make_case(kind(), shape);
     GemmData data(c);
     Result<GemmOp> op = GemmOp::create(context_at(isa(), &pool, &tuning), c);
     ASSERT_TRUE(op.ok()) << op.status().message();
     ASSERT_TRUE(op->pack(data).ok());
     std::vector<std::byte> scratch(op->scratch_bytes(c.problem.m), std::byte{0xA5});
-    pool.watch(scratch);
+    ByteOwners owners(scratch);
+    pool.after = [&](int tid) { owners.look(tid); };
     ASSERT_TRUE(op->run(args_of(c, data), scratch).ok());
-    EXPECT_EQ(pool.shared(), 0) << to_string(c);
-    EXPECT_GE(pool.writers(), kThreads) << "nothing was cut: " << to_string(c);
+    EXPECT_EQ(owners.shared(), 0) << to_string(c);
+    EXPECT_EQ(owners.threads(), static_cast<size_t>(kThreads))
+        << "nothing was cut: " << to_string(c);
   }
 }
 
