@@ -1,8 +1,20 @@
 #include "ops/overlap.h"
 
+#include <utility>
+
 #include "ops/validate.h"
 
 namespace quern::inline v0 {
+namespace {
+
+/// Of pieces `step` apart, the first of which ends at `end`: the index of the first that ends after
+/// `address`. A single piece may have step 0.
+uint64_t first_beyond(uint64_t address, uint64_t end, uint64_t step) noexcept {
+  if (address < end) return 0;
+  return step == 0 ? 1 : (address - end) / step + 1;
+}
+
+}  // namespace
 
 Region::Region(const MatrixView& view) noexcept
     : begin_(reinterpret_cast<uintptr_t>(view.data)),
@@ -19,21 +31,21 @@ Region::Region(const void* data, size_t bytes) noexcept
       row_bytes_(bytes) {}
 
 // The ranges answer for almost every call. Only where rows of one may lie in the gaps of the other
-// (two column slices of one buffer) are the rows looked at, each with one division.
+// (two column slices of one buffer) are those in the other's range looked at, each with one
+// division.
 bool Region::overlaps(const Region& other) const noexcept {
   if (empty() || other.empty()) return false;
   if (end() <= other.begin_ || other.end() <= begin_) return false;
   if (one_piece() && other.one_piece()) return true;
-  for (uint64_t row = 0; row < rows_; ++row) {
+  uint64_t row = first_beyond(other.begin_, begin_ + row_bytes_, step_);
+  for (; row < rows_ && row_begin(row) < other.end(); ++row) {
     if (other.touches(row_begin(row), row_begin(row) + row_bytes_)) return true;
   }
   return false;
 }
 
 bool Region::touches(uint64_t begin, uint64_t end) const noexcept {
-  if (begin < begin_ + row_bytes_) return begin_ < end;  // no row before the first
-  if (rows_ == 1) return false;
-  const uint64_t row = (begin - begin_ - row_bytes_) / step_ + 1;  // the first that ends later
+  const uint64_t row = first_beyond(begin, begin_ + row_bytes_, step_);
   return row < rows_ && row_begin(row) < end;
 }
 
@@ -44,9 +56,13 @@ Region Region::moved_by(uint64_t bytes) const noexcept {
 }
 
 // [M, H, D] as H matrices of [M, D], and dense [B, M, N], are one sequence of rows a fixed step
-// apart, as is one row of every matrix. What is not is looked at matrix by matrix.
+// apart, as is one row of every matrix. What is not is looked at piece by piece. A piece is a
+// matrix, or row r of every matrix where that makes fewer neighbours: where only the rows are in
+// ranges of their own (heads with a gap behind each row of all), or neither is and there are fewer
+// rows.
 BatchRegion::BatchRegion(const BatchView& view) noexcept : first_(matrix_of(view)) {
   if (view.batch == 0) first_.rows_ = 0;
+  if (first_.empty()) return;
   const auto step = static_cast<uint64_t>(batch_step(view));
   if (step == 0) return;  // one matrix, or none
   const auto batch = static_cast<uint64_t>(view.batch);
@@ -57,21 +73,29 @@ BatchRegion::BatchRegion(const BatchView& view) noexcept : first_(matrix_of(view
     first_.rows_ *= batch;
     first_.step_ = step;
   } else {
-    matrices_ = batch;
+    const bool matrices_apart = step >= first_.end() - first_.begin_;
+    const bool rows_apart = first_.step_ >= (batch - 1) * step + first_.row_bytes_;
+    pieces_ = batch;
     step_ = step;
+    if (!matrices_apart && (rows_apart || first_.rows_ < batch)) {
+      std::swap(pieces_, first_.rows_);
+      std::swap(step_, first_.step_);
+    }
   }
 }
 
+// Of the other's pieces only those in a piece's range are looked at. Where pieces have ranges of
+// their own on both sides that is a walk along both, linear in the batch, as run() does it.
 bool BatchRegion::overlaps(const BatchRegion& other) const noexcept {
   if (first_.empty() || other.first_.empty()) return false;
-  const auto end = [](const BatchRegion& r) {
-    return r.first_.end() + (r.matrices_ - 1) * r.step_;
-  };
-  if (end(*this) <= other.first_.begin_ || end(other) <= first_.begin_) return false;
-  for (uint64_t i = 0; i < matrices_; ++i) {
+  uint64_t i = first_beyond(other.first_.begin_, first_.end(), step_);
+  for (; i < pieces_; ++i) {
     const Region mine = first_.moved_by(i * step_);
-    for (uint64_t j = 0; j < other.matrices_; ++j) {
-      if (mine.overlaps(other.first_.moved_by(j * other.step_))) return true;
+    uint64_t j = first_beyond(mine.begin_, other.first_.end(), other.step_);
+    for (; j < other.pieces_; ++j) {
+      const Region its = other.first_.moved_by(j * other.step_);
+      if (its.begin_ >= mine.end()) break;
+      if (mine.overlaps(its)) return true;
     }
   }
   return false;

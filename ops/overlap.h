@@ -51,8 +51,8 @@ class BatchRegion {
   }
 
  private:
-  Region first_;
-  uint64_t matrices_ = 1;  ///< after those whose rows form one sequence became one
+  Region first_;         ///< a matrix, one row of all matrices, or everything
+  uint64_t pieces_ = 1;  ///< of its form, `step_` bytes apart
   uint64_t step_ = 0;
 };
 

@@ -1,7 +1,9 @@
 // NaN and infinity stay where they are; operands far apart; no allocation; which batches overlap.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <string>
 
 #include "ops/overlap.h"
 #include "tests/ops/allocation_counter.h"
@@ -181,6 +183,79 @@ std::multiset<int64_t> bytes_of(const BatchView& v, const int8_t* base) {
   return bytes;
 }
 
+bool share_a_byte(const std::multiset<int64_t>& x, const std::multiset<int64_t>& y) {
+  return std::any_of(x.begin(), x.end(), [&](int64_t byte) { return y.count(byte) != 0; });
+}
+
+std::string layout_of(const BatchView& x) {
+  return std::to_string(x.batch) + " of " + std::to_string(x.rows) + "x" + std::to_string(x.cols) +
+         " strides " + std::to_string(x.batch_stride) + " " + std::to_string(x.row_stride) + " ";
+}
+
+// Many matrices, each between those of another operand: a neighbour left out goes unnoticed unless
+// it alone touches. Half of the pairs are two column slices of one buffer.
+TEST(BatchOverlap, LargeBatchesThatInterleave) {
+  const std::vector<int8_t> base(40000);
+  int sharing = 0, apart = 0;
+  for (uint64_t seed = 1; seed <= 4000; ++seed) {
+    Rng rng(seed);
+    const auto random_batch = [&](BatchView v) {
+      v.data = base.data() + rng.in(0, 120);
+      v.cols = rng.in(1, 4);
+      v.rows = rng.in(1, 4);
+      return v;
+    };
+    const auto random_strides = [&rng] {
+      BatchView v{nullptr, DType::kS8, rng.in(20, 120), 0, 0, 0, 0};
+      const int64_t slot = rng.in(5, 16);
+      v.row_stride = slot;
+      v.batch_stride = slot * rng.in(1, 5) + rng.in(0, 2);
+      if (rng.one_in(2)) std::swap(v.row_stride, v.batch_stride);
+      // Heads, with a gap behind all of a row or, where it is negative, wrapped around.
+      if (rng.one_in(3)) v.row_stride = v.batch * v.batch_stride + rng.in(-30, 30);
+      v.row_stride = std::max<int64_t>(v.row_stride, 4);
+      return v;
+    };
+    const BatchView x = random_batch(random_strides());
+    BatchView other = rng.one_in(2) ? x : random_strides();
+    if (rng.one_in(2)) other.batch = rng.in(20, 120);
+    const BatchView y = random_batch(other);
+    const bool expected = share_a_byte(bytes_of(x, base.data()), bytes_of(y, base.data()));
+    ASSERT_EQ(BatchRegion(x).overlaps(BatchRegion(y)), expected)
+        << layout_of(x) << "and " << layout_of(y) << "seed " << seed;
+    ASSERT_EQ(BatchRegion(y).overlaps(BatchRegion(x)), expected) << "seed " << seed;
+    (expected ? sharing : apart) += 1;
+  }
+  EXPECT_GT(sharing, 500);
+  EXPECT_GT(apart, 500);
+}
+
+// run() pays for the check. Comparing every matrix with every other would take a quarter of an hour
+// a layout here; nothing reads the memory, which is not there.
+TEST(BatchOverlap, CostsOnePassOverTheBatch) {
+  constexpr int64_t kBatch = 1 << 20;
+  const int8_t base[64] = {};
+  for (const int64_t rows : {2, 3}) {
+    const struct {
+      const char* name;
+      int64_t batch_stride, row_stride;
+    } layouts[] = {
+        {"a row to spare behind each matrix", 32 * (rows + 1), 32},
+        {"a gap behind each row of all heads", 32, 32 * kBatch + 32},
+        {"rows of late heads behind the next row of early ones", 32, 32 * (kBatch / 2) + 16},
+    };
+    for (const auto& l : layouts) {
+      BatchView a{base, DType::kS8, kBatch, rows, 8, l.batch_stride, l.row_stride};
+      BatchView c = a;
+      c.data = base + 8;
+      EXPECT_FALSE(BatchRegion(c).overlaps(BatchRegion(a))) << l.name;
+      a.batch = 1;  // and reaches into the last matrix of c
+      a.data = base + (kBatch - 1) * l.batch_stride + 1;
+      EXPECT_TRUE(BatchRegion(c).overlaps(BatchRegion(a))) << l.name;
+    }
+  }
+}
+
 TEST(BatchOverlap, IsExactlySharingAByte) {
   const std::vector<int8_t> base(4000);
   Rng rng(1);
@@ -197,12 +272,9 @@ TEST(BatchOverlap, IsExactlySharingAByte) {
     };
     const BatchView x = random_batch(), y = random_batch();
     const std::multiset<int64_t> in_x = bytes_of(x, base.data()), in_y = bytes_of(y, base.data());
-    bool expected = false;
-    for (const int64_t b : in_x) expected = expected || in_y.count(b) != 0;
+    const bool expected = share_a_byte(in_x, in_y);
     ASSERT_EQ(BatchRegion(x).overlaps(BatchRegion(y)), expected)
-        << x.batch << ' ' << x.rows << ' ' << x.cols << ' ' << x.batch_stride << ' ' << x.row_stride
-        << " and " << y.batch << ' ' << y.rows << ' ' << y.cols << ' ' << y.batch_stride << ' '
-        << y.row_stride;
+        << layout_of(x) << "and " << layout_of(y);
     (expected ? sharing : apart) += 1;
     if (!expected && !in_x.empty() && !in_y.empty() && *in_x.begin() < *in_y.rbegin() &&
         *in_y.begin() < *in_x.rbegin()) {
@@ -210,8 +282,7 @@ TEST(BatchOverlap, IsExactlySharingAByte) {
     }
     bool own = x.batch > 1 && x.batch_stride == 0 && !in_x.empty();
     for (const int64_t b : in_x) own = own || in_x.count(b) > 1;
-    ASSERT_EQ(overlaps_itself(x), own) << x.batch << ' ' << x.rows << ' ' << x.cols << ' '
-                                       << x.batch_stride << ' ' << x.row_stride;
+    ASSERT_EQ(overlaps_itself(x), own) << layout_of(x);
     with_itself += own ? 1 : 0;
   }
   EXPECT_GT(sharing, 1000);
