@@ -1,8 +1,6 @@
 #include "tests/ops/bmm_case.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "reference/bmm.h"
@@ -11,31 +9,9 @@
 namespace quern::test {
 namespace {
 
-/// As for the GEMMs: sums stay below 2^17 with quanta of 2^-2.
-int64_t exact_limit(int64_t k) {
-  const double limit = std::sqrt(0x1p17 / static_cast<double>(std::max<int64_t>(k, 1)));
-  return std::clamp<int64_t>(static_cast<int64_t>(limit), 1, 8);
-}
-
-void fill_operand(TestMatrix& m, Rng& rng, Fill fill, int64_t limit) {
-  switch (fill) {
-    case Fill::kExact:
-      return fill_integers(m, rng, limit);
-    case Fill::kRandom:
-      return fill_random(m, rng);
-    case Fill::kExtreme:
-      return fill_extreme(m, rng);
-  }
-}
-
 const char* name_of(BatchForm form) {
   constexpr const char* kNames[] = {"matrices", "heads", "shared"};
   return kNames[static_cast<int>(form)];
-}
-
-::testing::AssertionResult failed(const char* step, const Status& status, const BmmCase& c) {
-  return ::testing::AssertionFailure()
-         << step << ": " << status.message() << "\n  case: " << to_string(c) << "\n";
 }
 
 }  // namespace
@@ -68,23 +44,20 @@ BmmCase make_bmm(BmmOperand b, int64_t batch, int64_t m, int64_t n, int64_t k) {
 void vary(BmmCase& c, uint64_t variant) {
   Rng rng(variant);
   c.seed = rng.next();
-  c.fill = rng.pick(
-      std::initializer_list<Fill>{Fill::kExact, Fill::kRandom, Fill::kRandom, Fill::kExtreme});
+  c.fill = draw_fill(rng);
   c.problem.c = rng.one_in(2) ? DType::kF32 : DType::kBF16;
-  c.scale = rng.pick(std::initializer_list<DType>{DType::kF32, DType::kBF16, DType::kF16});
+  c.scale = draw_scale_type(rng);
   c.scale_of_matrix = rng.one_in(3);
   c.order = rng.one_in(2) ? BmmOrder::kNK : BmmOrder::kKN;
   const auto form = [&rng] { return rng.one_in(2) ? BatchForm::kMatrices : BatchForm::kHeads; };
   c.a_form = rng.one_in(6) ? BatchForm::kShared : form();
   c.b_form = rng.one_in(4) ? BatchForm::kShared : form();
   c.c_form = form();
-  const auto pad = [&rng] { return rng.one_in(3) ? 0 : rng.in(1, 40); };
-  c.a_pad = pad();
-  c.b_pad = pad();
-  c.c_pad = pad();
+  c.a_pad = draw_pad(rng);
+  c.b_pad = draw_pad(rng);
+  c.c_pad = draw_pad(rng);
   c.gap = rng.one_in(2) ? 0 : rng.in(1, 3);
-  c.flush = rng.one_in(2) ? Flush::kStart : Flush::kEnd;
-  c.offset = static_cast<size_t>(rng.one_in(2) ? 0 : rng.in(0, 63));
+  draw_placement(c, rng);
 }
 
 BmmCase random_bmm(uint64_t seed) {
@@ -118,27 +91,21 @@ std::string to_string(const BmmCase& c) {
          (c.stored() == BmmOrder::kNK ? " order:nk" : " order:kn") +
          " forms a:" + name_of(c.a_form) + " b:" + name_of(c.b_form) + " c:" + name_of(c.c_form) +
          " pads a:" + std::to_string(c.a_pad) + " b:" + std::to_string(c.b_pad) +
-         " c:" + std::to_string(c.c_pad) + " gap:" + std::to_string(c.gap) +
-         (c.flush == Flush::kEnd ? " flush:end" : " flush:start") +
-         " offset:" + std::to_string(c.offset) + " seed:" + std::to_string(c.seed);
+         " c:" + std::to_string(c.c_pad) + " gap:" + std::to_string(c.gap) + placement_and_seed(c);
 }
 
 BmmData::BmmData(const BmmCase& g) {
   const Problem& p = g.problem;
   Rng rng(g.seed);
-  size_t next_offset = g.offset;
-  const auto place = [&] {
-    const Placement at{g.flush, next_offset};
-    if (g.offset != 0) next_offset = (next_offset * 7 + 3) % 64;
-    return at;
-  };
+  Placements places(g);
   const bool nk = g.stored() == BmmOrder::kNK;
-  a = TestBatch(DType::kBF16, p.batch, p.m, p.k, g.a_form, g.a_pad, g.gap, place());
+  a = TestBatch(DType::kBF16, p.batch, p.m, p.k, g.a_form, g.a_pad, g.gap, places.next());
   b = TestBatch(g.codes() ? DType::kS8 : DType::kBF16, p.batch, nk ? p.n : p.k, nk ? p.k : p.n,
-                g.b_form, g.b_pad, g.gap, place());
+                g.b_form, g.b_pad, g.gap, places.next());
   const bool shared = g.b_form == BatchForm::kShared;
-  scale = TestMatrix(g.scale, shared ? 1 : p.batch, g.scale_of_matrix ? 1 : p.n, g.b_pad, place());
-  c = TestBatch(p.c, p.batch, p.m, p.n, g.c_form, g.c_pad, g.gap, place());
+  scale = TestMatrix(g.scale, shared ? 1 : p.batch, g.scale_of_matrix ? 1 : p.n, g.b_pad,
+                     places.next());
+  c = TestBatch(p.c, p.batch, p.m, p.n, g.c_form, g.c_pad, g.gap, places.next());
   const int64_t limit = exact_limit(p.k);
   fill_operand(a.store(), rng, g.fill, limit);
   fill_operand(b.store(), rng, g.fill, limit);
@@ -191,12 +158,8 @@ BmmArgs BmmOp::args(const BmmCase& c, BmmData& data) const {
 }
 
 Status BmmOp::run(const BmmArgs& args, unsigned char poison) const {
-  GuardBuffer scratch(op_.scratch_bytes(args.a.rows), Flush::kEnd);
-  std::memset(scratch.data(), poison, scratch.size());
-  const Status status =
-      op_.run(args, Span<std::byte>(reinterpret_cast<std::byte*>(scratch.data()), scratch.size()));
-  EXPECT_TRUE(scratch.slack_intact()) << "wrote before the scratch memory";
-  return status;
+  return run_in_own_scratch(op_.scratch_bytes(args.a.rows), poison,
+                            [&](Span<std::byte> scratch) { return op_.run(args, scratch); });
 }
 
 reference::Exact exact_answer(const BmmCase& g, BmmData& data, int64_t matrix) {
@@ -210,19 +173,17 @@ reference::Exact exact_answer(const BmmCase& g, BmmData& data, int64_t matrix) {
   }
   args.c = data.c.mutable_view();
   reference::Exact exact = reference::bmm_exact(g.desc(), args, matrix);
-  if (g.fill == Fill::kExact) {
-    for (reference::Bounded& x : exact.element) x.bound = 0;
-  }
+  if (g.fill == Fill::kExact) drop_bounds(exact);
   return exact;
 }
 
 ::testing::AssertionResult check_bmm(const Context& ctx, const BmmCase& c) {
   BmmData data(c);
   Result<BmmOp> op = BmmOp::create(ctx, c);
-  if (!op.ok()) return failed("create", op.status(), c);
+  if (!op.ok()) return refused("create", op.status(), to_string(c));
   if (c.seed % 4 == 0) data.protect_inputs();
-  if (const Status s = op->pack(c, data); !s.ok()) return failed("pack", s, c);
-  if (const Status s = op->run(op->args(c, data)); !s.ok()) return failed("run", s, c);
+  if (const Status s = op->pack(c, data); !s.ok()) return refused("pack", s, to_string(c));
+  if (const Status s = op->run(op->args(c, data)); !s.ok()) return refused("run", s, to_string(c));
   for (int64_t matrix = 0; matrix < c.problem.batch; ++matrix) {
     ::testing::AssertionResult values =
         within(data.c.matrix(matrix), exact_answer(c, data, matrix), to_string(c));

@@ -11,7 +11,7 @@
 #include "quern/bmm.h"
 #include "quern/problem.h"
 #include "reference/exact.h"
-#include "tests/support/fills.h"
+#include "tests/ops/case_values.h"
 #include "tests/support/isa_list.h"
 #include "tests/support/test_batch.h"
 
@@ -22,9 +22,8 @@ inline constexpr BmmOperand kBmmOperands[] = {BmmOperand::kBF16, BmmOperand::kS8
                                               BmmOperand::kPlainNK, BmmOperand::kPlainKN};
 const char* name_of(BmmOperand b);
 
-struct BmmCase {
+struct BmmCase : CaseValues {
   Problem problem;
-  Fill fill = Fill::kRandom;
   DType scale = DType::kF32;
   bool scale_of_matrix = false;    ///< one for each matrix instead of one for each column
   BmmOrder order = BmmOrder::kNK;  ///< what pack() gets; a plain B says it itself
@@ -35,9 +34,6 @@ struct BmmCase {
   int64_t b_pad = 0;
   int64_t c_pad = 0;
   int64_t gap = 0;  ///< rows between the matrices of each operand
-  Flush flush = Flush::kEnd;
-  size_t offset = 0;
-  uint64_t seed = 1;
 
   bool plain() const { return problem.b >= BmmOperand::kPlainNK; }
   bool codes() const { return problem.b == BmmOperand::kS8; }

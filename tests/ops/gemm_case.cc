@@ -1,8 +1,5 @@
 #include "tests/ops/gemm_case.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "reference/bf16_gemm.h"
@@ -10,24 +7,6 @@
 
 namespace quern::test {
 namespace {
-
-/// Largest |a| and |w| of an exact fill: sums stay below 2^17 * 2^2 (scale) with quanta of 2^-2, so
-/// that every f32 step of every epilogue is exact.
-int64_t exact_limit(int64_t k) {
-  const double limit = std::sqrt(0x1p17 / static_cast<double>(std::max<int64_t>(k, 1)));
-  return std::clamp<int64_t>(static_cast<int64_t>(limit), 1, 8);
-}
-
-void fill_operand(TestMatrix& m, Rng& rng, Fill fill, int64_t limit) {
-  switch (fill) {
-    case Fill::kExact:
-      return fill_integers(m, rng, limit);
-    case Fill::kRandom:
-      return fill_random(m, rng);
-    case Fill::kExtreme:
-      return fill_extreme(m, rng);
-  }
-}
 
 Int8Weights weights_of(const GemmData& data, int part) {
   return {data.w[part].view(), data.w_scale[part].vector()};
@@ -60,21 +39,18 @@ GemmCase make_case(const GemmKind& kind, const std::string& shape) {
 void vary(GemmCase& c, uint64_t variant) {
   Rng rng(variant);
   c.seed = rng.next();
-  c.fill = rng.pick(
-      std::initializer_list<Fill>{Fill::kExact, Fill::kRandom, Fill::kRandom, Fill::kExtreme});
+  c.fill = draw_fill(rng);
   c.problem.c = rng.one_in(2) ? DType::kF32 : DType::kBF16;
   c.problem.epilogue.bias = rng.one_in(2);
   c.problem.epilogue.residual = rng.one_in(2);
   c.problem.epilogue.activation = rng.one_in(4) ? Activation::kSiluMul : Activation::kNone;
   c.residual_is_c = c.problem.epilogue.residual && rng.one_in(2);
-  c.scale = rng.pick(std::initializer_list<DType>{DType::kF32, DType::kBF16, DType::kF16});
-  const auto pad = [&rng] { return rng.one_in(3) ? 0 : rng.in(1, 40); };
-  c.a_pad = pad();
-  c.w_pad = pad();
-  c.c_pad = pad();
-  c.residual_pad = pad();
-  c.flush = rng.one_in(2) ? Flush::kStart : Flush::kEnd;
-  c.offset = static_cast<size_t>(rng.one_in(2) ? 0 : rng.in(0, 63));
+  c.scale = draw_scale_type(rng);
+  c.a_pad = draw_pad(rng);
+  c.w_pad = draw_pad(rng);
+  c.c_pad = draw_pad(rng);
+  c.residual_pad = draw_pad(rng);
+  draw_placement(c, rng);
 }
 
 GemmCase random_case(const std::string& op, uint64_t seed) {
@@ -106,30 +82,22 @@ GemmCase random_case(const std::string& op, uint64_t seed) {
 std::string to_string(const GemmCase& c) {
   return to_string(c.problem) + " fill:" + to_string(c.fill) + " scale:" + to_string(c.scale) +
          sizes(c) + (c.residual_is_c ? " residual=c" : "") +
-         (c.invariance == Invariance::kFastest ? " fastest" : "") +
-         (c.flush == Flush::kEnd ? " flush:end" : " flush:start") +
-         " offset:" + std::to_string(c.offset) + " seed:" + std::to_string(c.seed);
+         (c.invariance == Invariance::kFastest ? " fastest" : "") + placement_and_seed(c);
 }
 
 GemmData::GemmData(const GemmCase& g) {
   const Problem& p = g.problem;
   Rng rng(g.seed);
-  // Distances from the guard pages differ, so that operands are not all aligned alike.
-  size_t next_offset = g.offset;
-  const auto place = [&] {
-    const Placement at{g.flush, next_offset};
-    if (g.offset != 0) next_offset = (next_offset * 7 + 3) % 64;
-    return at;
-  };
-  a = TestMatrix(p.a, p.m, p.k, g.a_pad, place());
-  a_scale = TestMatrix(DType::kF32, 1, p.m, 0, place());
+  Placements places(g);
+  a = TestMatrix(p.a, p.m, p.k, g.a_pad, places.next());
+  a_scale = TestMatrix(DType::kF32, 1, p.m, 0, places.next());
   for (int part = 0; part < g.parts(); ++part) {
-    w[part] = TestMatrix(g.is_int8() ? DType::kS8 : DType::kBF16, p.n, p.k, g.w_pad, place());
-    w_scale[part] = TestMatrix(g.scale, 1, p.n, 0, place());
+    w[part] = TestMatrix(g.is_int8() ? DType::kS8 : DType::kBF16, p.n, p.k, g.w_pad, places.next());
+    w_scale[part] = TestMatrix(g.scale, 1, p.n, 0, places.next());
   }
-  bias = TestMatrix(DType::kF32, 1, g.parts() * p.n, 0, place());
-  residual = TestMatrix(p.c, p.m, p.n, g.residual_pad, place());
-  c = TestMatrix(p.c, p.m, p.n, g.c_pad, place());
+  bias = TestMatrix(DType::kF32, 1, g.parts() * p.n, 0, places.next());
+  residual = TestMatrix(p.c, p.m, p.n, g.residual_pad, places.next());
+  c = TestMatrix(p.c, p.m, p.n, g.c_pad, places.next());
 
   const int64_t limit = exact_limit(p.k);
   fill_operand(a, rng, g.fill, limit);
@@ -224,12 +192,8 @@ Status GemmOp::run(const Args& args, Span<std::byte> scratch) const {
 }
 
 Status GemmOp::run(const Args& args, unsigned char poison) const {
-  GuardBuffer scratch(scratch_bytes(args.a.rows), Flush::kEnd);
-  std::memset(scratch.data(), poison, scratch.size());
-  const Status status =
-      run(args, Span<std::byte>(reinterpret_cast<std::byte*>(scratch.data()), scratch.size()));
-  EXPECT_TRUE(scratch.slack_intact()) << "wrote before the scratch memory";
-  return status;
+  return run_in_own_scratch(scratch_bytes(args.a.rows), poison,
+                            [&](Span<std::byte> scratch) { return run(args, scratch); });
 }
 
 GemmOp::Args args_of(const GemmCase& c, GemmData& data) {
@@ -282,9 +246,7 @@ reference::Exact exact_answer(const GemmCase& g, GemmData& data) {
     args.residual = data.residual_view(g);
     exact = reference::bf16_gemm_exact({p.n, p.k, p.c, p.epilogue}, args);
   }
-  if (g.fill == Fill::kExact && !g.gate_up()) {
-    for (reference::Bounded& x : exact.element) x.bound = 0;
-  }
+  if (g.fill == Fill::kExact && !g.gate_up()) drop_bounds(exact);
   return exact;
 }
 

@@ -12,7 +12,7 @@
 #include "quern/int8_gemm.h"
 #include "quern/problem.h"
 #include "reference/exact.h"
-#include "tests/support/fills.h"
+#include "tests/ops/case_values.h"
 #include "tests/support/test_matrix.h"
 
 /// One GEMM test case and what is done with it, for both GEMM ops: most properties (tails, bounds,
@@ -34,9 +34,8 @@ inline constexpr GemmKind kGemmKinds[] = {
     {"w8a16", "int8_gemm", Int8Activations::kBF16, DType::kBF16},
 };
 
-struct GemmCase {
+struct GemmCase : CaseValues {
   Problem problem;
-  Fill fill = Fill::kRandom;
   DType scale = DType::kF32;  ///< type of the int8 weights' scales
   int64_t a_pad = 0;          ///< row_stride - cols of each matrix
   int64_t w_pad = 0;
@@ -44,9 +43,6 @@ struct GemmCase {
   int64_t residual_pad = 0;
   bool residual_is_c = false;
   Invariance invariance = Invariance::kStrict;
-  Flush flush = Flush::kEnd;
-  size_t offset = 0;  ///< base of the operands' distances from their guard pages
-  uint64_t seed = 1;  ///< of the values
 
   bool is_int8() const { return problem.op == "int8_gemm"; }
   bool gate_up() const { return problem.epilogue.activation == Activation::kSiluMul; }

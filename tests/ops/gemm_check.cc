@@ -2,15 +2,6 @@
 #include "tests/support/compare.h"
 
 namespace quern::test {
-namespace {
-
-::testing::AssertionResult failed(const char* step, const Status& status, const GemmCase& c) {
-  return ::testing::AssertionFailure()
-         << step << ": " << status.message() << "\n  case: " << to_string(c) << "\n";
-}
-
-}  // namespace
-
 ::testing::AssertionResult check_case(const Context& ctx, const GemmCase& c) {
   GemmData data(c);
   return check_case(ctx, c, data);
@@ -18,12 +9,12 @@ namespace {
 
 ::testing::AssertionResult check_case(const Context& ctx, const GemmCase& c, GemmData& data) {
   Result<GemmOp> op = GemmOp::create(ctx, c);
-  if (!op.ok()) return failed("create", op.status(), c);
+  if (!op.ok()) return refused("create", op.status(), to_string(c));
   const reference::Exact exact = exact_answer(c, data);
   // Two system calls an operand cost more than a small GEMM: one case in four will do.
   if (c.seed % 4 == 0) data.protect_inputs();
-  if (const Status s = op->pack(data); !s.ok()) return failed("pack", s, c);
-  if (const Status s = op->run(args_of(c, data)); !s.ok()) return failed("run", s, c);
+  if (const Status s = op->pack(data); !s.ok()) return refused("pack", s, to_string(c));
+  if (const Status s = op->run(args_of(c, data)); !s.ok()) return refused("run", s, to_string(c));
 
   ::testing::AssertionResult values = within(data.c.view(), exact, to_string(c));
   if (!values) return values << op->explain();

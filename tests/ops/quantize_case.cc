@@ -10,16 +10,13 @@ void vary(QuantizeCase& c, uint64_t variant) {
   Rng rng(variant);
   c.seed = rng.next();
   c.a = rng.one_in(2) ? DType::kF32 : DType::kBF16;
-  c.fill = rng.pick(
-      std::initializer_list<Fill>{Fill::kExact, Fill::kRandom, Fill::kRandom, Fill::kExtreme});
+  c.fill = draw_fill(rng);
   c.group = rng.pick(std::initializer_list<int64_t>{0, 0, 1, 3, 16, 32, 64, 100, 128, 1000});
   c.sums = !rng.one_in(4);
-  const auto pad = [&rng] { return rng.one_in(3) ? 0 : rng.in(1, 40); };
-  c.a_pad = pad();
-  c.q_pad = pad();
-  c.sums_pad = pad();
-  c.flush = rng.one_in(2) ? Flush::kStart : Flush::kEnd;
-  c.offset = static_cast<size_t>(rng.one_in(2) ? 0 : rng.in(0, 63));
+  c.a_pad = draw_pad(rng);
+  c.q_pad = draw_pad(rng);
+  c.sums_pad = draw_pad(rng);
+  draw_placement(c, rng);
 }
 
 QuantizeCase random_quantize_case(uint64_t seed) {
@@ -40,9 +37,7 @@ std::string to_string(const QuantizeCase& c) {
   p.a = c.a;
   return to_string(p) + " fill:" + to_string(c.fill) + (c.sums ? "" : " no sums") +
          " pads a:" + std::to_string(c.a_pad) + " q:" + std::to_string(c.q_pad) +
-         " sums:" + std::to_string(c.sums_pad) +
-         (c.flush == Flush::kEnd ? " flush:end" : " flush:start") +
-         " offset:" + std::to_string(c.offset) + " seed:" + std::to_string(c.seed);
+         " sums:" + std::to_string(c.sums_pad) + placement_and_seed(c);
 }
 
 QuantizeData::QuantizeData(const QuantizeCase& c) {
@@ -52,17 +47,7 @@ QuantizeData::QuantizeData(const QuantizeCase& c) {
   scale = TestMatrix(DType::kF32, 1, c.m, 0, at);
   sums = TestMatrix(DType::kS32, c.m, c.groups(), c.sums_pad, at);
   Rng rng(c.seed);
-  switch (c.fill) {
-    case Fill::kExact:
-      fill_integers(a, rng, 200);
-      break;
-    case Fill::kRandom:
-      fill_random(a, rng);
-      break;
-    case Fill::kExtreme:
-      fill_extreme(a, rng);
-      break;
-  }
+  fill_operand(a, rng, c.fill, 200);
   // One row in four of an extreme case holds something that is not finite; one in eight is all
   // zero.
   for (int64_t i = 0; c.fill == Fill::kExtreme && c.k > 0 && i < c.m; ++i) {

@@ -6,24 +6,20 @@
 #include <string>
 
 #include "quern/quantize_rows.h"
-#include "tests/support/fills.h"
+#include "tests/ops/case_values.h"
 #include "tests/support/test_matrix.h"
 
 namespace quern::test {
 
-struct QuantizeCase {
+struct QuantizeCase : CaseValues {
   int64_t m = 1;
   int64_t k = 1;
   int64_t group = 0;
   DType a = DType::kBF16;
   bool sums = true;
-  Fill fill = Fill::kRandom;
   int64_t a_pad = 0;
   int64_t q_pad = 0;
   int64_t sums_pad = 0;
-  Flush flush = Flush::kEnd;
-  size_t offset = 0;
-  uint64_t seed = 1;
 
   int64_t groups() const { return group > 0 && k > 0 ? (k + group - 1) / group : 1; }
 };
