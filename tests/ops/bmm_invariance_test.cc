@@ -1,20 +1,14 @@
 // What may not change a bit of the result: threads, the other matrices and rows, the form of every
 // operand, scratch, alignment, the kernel's way to a dot product. And who computes what.
-#include <xmmintrin.h>
-
 #include <atomic>
 #include <map>
 #include <set>
 #include <thread>
 
-#include "jit/code_memory.h"
-#include "ops/context_impl.h"
 #include "quern/bf16_gemm.h"
 #include "quern/int8_gemm.h"
 #include "tests/ops/bmm_case.h"
-#include "tests/ops/one_blocking.h"
-#include "tests/ops/other_maker.h"
-#include "tests/ops/test_pools.h"
+#include "tests/ops/invariance.h"
 #include "tests/ops/watching_pool.h"
 
 namespace quern::test {
@@ -43,33 +37,21 @@ std::vector<BmmCase> varied_cases(BmmOperand b) {
 TEST_P(BmmInvarianceTest, AnyNumberOfThreadsInAnyOrderInOnePhase) {
   for (const BmmCase& c : varied_cases(b())) {
     const std::vector<uint32_t> serial = bits_in(ctx(), c);
-    for (const int threads : {1, 2, 3, 4, 5, 7, 8, 11, 16, 64}) {
-      for (const auto order : {ScriptedPool::Order::kAscending, ScriptedPool::Order::kDescending,
-                               ScriptedPool::Order::kRandom}) {
-        ScriptedPool pool(threads, order);
-        const Context context = context_at(isa(), &pool);
-        BmmData data(c);
-        Result<BmmOp> op = BmmOp::create(context, c);
-        ASSERT_TRUE(op.ok());
-        ASSERT_TRUE(op->pack(c, data).ok());
-        pool.reset_counters();
-        EXPECT_EQ(output_bits(*op, c, data), serial) << threads << " " << to_string(c);
-        EXPECT_EQ(pool.phases(), 1) << "one region without a barrier";
-      }
-    }
+    for_scripted_pools([&](ScriptedPool& pool) {
+      const Context context = context_at(isa(), &pool);
+      BmmData data(c);
+      Result<BmmOp> op = BmmOp::create(context, c);
+      ASSERT_TRUE(op.ok());
+      ASSERT_TRUE(op->pack(c, data).ok());
+      pool.reset_counters();
+      EXPECT_EQ(output_bits(*op, c, data), serial) << pool.size() << " " << to_string(c);
+      EXPECT_EQ(pool.phases(), 1) << "one region without a barrier";
+    });
   }
 }
 
 TEST_P(BmmInvarianceTest, RealThreads) {
-  const std::vector<BmmCase> cases = varied_cases(b());
-  for (int threads = 1; threads <= 16; ++threads) {
-    auto pool = PersistentPool::create(threads);
-    ASSERT_TRUE(pool.ok()) << pool.status().message();
-    const Context threaded = context_at(isa(), pool->get());
-    for (const BmmCase& c : cases) {
-      EXPECT_EQ(bits_in(threaded, c), bits_in(ctx(), c)) << threads << " " << to_string(c);
-    }
-  }
+  expect_same_bits_with_real_threads(isa(), varied_cases(b()));
 }
 
 // The numbers are those of the GEMMs: a product of the batch has the bits of bf16_gemm, or of
@@ -262,7 +244,6 @@ TEST_P(BmmInvarianceTest, OnePlanFromEightThreadsAtOnce) {
 }
 
 TEST_P(BmmInvarianceTest, HostMxcsrIsNeitherUsedNorChanged) {
-  constexpr unsigned kDaz = 0x0040, kFtz = 0x8000, kDefault = 0x1F80, kDownwards = 0x2000;
   auto pool = PersistentPool::create(2);
   ASSERT_TRUE(pool.ok());
   const Context threaded = context_at(isa(), pool->get());
@@ -274,25 +255,19 @@ TEST_P(BmmInvarianceTest, HostMxcsrIsNeitherUsedNorChanged) {
     ASSERT_TRUE(op.ok());
     ASSERT_TRUE(op->pack(c, data).ok());
     const std::vector<uint32_t> expected = output_bits(*op, c, data);
-    for (const unsigned mode : {0u, kDaz, kFtz, kDaz | kFtz, kDownwards}) {
+    for (const unsigned mxcsr : kHostMxcsr) {
       data.c.set_all(0);
-      const unsigned before = kDefault | mode;
-      _mm_setcsr(before);
-      const Status status = op->run(op->args(c, data));
-      const unsigned after = _mm_getcsr();
-      _mm_setcsr(kDefault);
+      const Status status = run_with_mxcsr(mxcsr, [&] { return op->run(op->args(c, data)); });
       ASSERT_TRUE(status.ok()) << status.message();
-      EXPECT_EQ(after, before);
-      EXPECT_EQ(element_bits(data.c), expected) << mode;
+      EXPECT_EQ(element_bits(data.c), expected) << mxcsr;
     }
   }
 }
 
 TEST_P(BmmInvarianceTest, AnyBlocking) {
   Rng rng(5);
-  std::vector<BmmCase> cases = varied_cases(b());
-  std::vector<std::vector<uint32_t>> expected;
-  for (const BmmCase& c : cases) expected.push_back(bits_in(ctx(), c));
+  const std::vector<BmmCase> cases = varied_cases(b());
+  const std::vector<std::vector<uint32_t>> expected = bits_of_all(ctx(), cases);
   const bool tiles = isa().level == IsaLevel::kAmx;
   for (int i = 0; i < 20; ++i) {
     GemmBlocking blocking;
@@ -308,33 +283,14 @@ TEST_P(BmmInvarianceTest, AnyBlocking) {
     const Result<BmmOp> op = BmmOp::create(tuned, cases[0]);
     ASSERT_TRUE(op.ok());
     EXPECT_EQ(op->op().explain().find("refused: m"), std::string::npos) << op->op().explain();
-    for (size_t at = 0; at < cases.size(); ++at) {
-      EXPECT_EQ(bits_in(tuned, cases[at]), expected[at])
-          << "mr " << blocking.mr << " nr " << blocking.nr << " mc " << blocking.mc << " kc "
-          << blocking.kc << " " << to_string(cases[at]);
-    }
+    expect_same_bits_with_blocking(isa(), blocking, cases, expected);
   }
 }
 
-// Dot products where they are fast, two FMAs where they are slow or missing: the same bits.
 TEST_P(BmmInvarianceTest, WithAndWithoutAvx512Bf16) {
-  ContextOptions options;
-  options.max_isa = isa().level;
-  const jit::CpuSource& base = cpu_at(isa());
-  const OtherMaker with(base, true, kAuthenticAmd), slow(base, true, kGenuineIntel),
-      without(base, false, kAuthenticAmd);
-  const bool native = ctx().isa_report().avx512_bf16;
-  for (const jit::CpuSource* cpu :
-       std::initializer_list<const jit::CpuSource*>{&with, &slow, &without}) {
-    if (cpu != &without && !native) continue;
-    const auto other = make_context(options, *cpu, jit::system_memory());
-    ASSERT_TRUE(other.ok()) << other.status().message();
-    for (const BmmCase& c : varied_cases(b())) {
-      EXPECT_EQ(bits_in(*other, c), bits_in(ctx(), c)) << to_string(c);
-    }
-    const BmmCase rows = make_bmm(b(), 2, 1200, 17, 9);
-    EXPECT_EQ(bits_in(*other, rows), bits_in(ctx(), rows));
-  }
+  std::vector<BmmCase> cases = varied_cases(b());
+  cases.push_back(make_bmm(b(), 2, 1200, 17, 9));
+  expect_same_bits_without_avx512_bf16(isa(), cases);
 }
 
 // w_kc and w_vc of a head, and every later call, are one thread's.

@@ -1,17 +1,11 @@
 // What may not change a bit of the result: threads, other rows, alignment, earlier calls, the state
 // of scratch memory, the host's MXCSR, the blocking.
-#include <xmmintrin.h>
-
 #include <algorithm>
 #include <atomic>
 #include <thread>
 
-#include "jit/code_memory.h"
-#include "ops/context_impl.h"
 #include "tests/ops/gemm_fixture.h"
-#include "tests/ops/one_blocking.h"
-#include "tests/ops/other_maker.h"
-#include "tests/ops/test_pools.h"
+#include "tests/ops/invariance.h"
 
 namespace quern::test {
 namespace {
@@ -34,27 +28,15 @@ std::vector<GemmCase> varied_cases(const GemmKind& kind) {
 TEST_P(GemmInvarianceTest, AnyNumberOfThreadsInAnyOrder) {
   for (const GemmCase& c : varied_cases(kind())) {
     const std::vector<uint32_t> serial = bits_in(ctx(), c);
-    for (const int threads : {1, 2, 3, 4, 5, 7, 8, 11, 16, 64}) {
-      for (const auto order : {ScriptedPool::Order::kAscending, ScriptedPool::Order::kDescending,
-                               ScriptedPool::Order::kRandom}) {
-        ScriptedPool pool(threads, order);
-        EXPECT_EQ(bits_in(context_at(isa(), &pool), c), serial) << threads << " " << to_string(c);
-        EXPECT_LE(pool.max_phases(), 3) << "more than two barriers";
-      }
-    }
+    for_scripted_pools([&](ScriptedPool& pool) {
+      EXPECT_EQ(bits_in(context_at(isa(), &pool), c), serial) << pool.size() << " " << to_string(c);
+      EXPECT_LE(pool.max_phases(), 3) << "more than two barriers";
+    });
   }
 }
 
 TEST_P(GemmInvarianceTest, RealThreads) {
-  const std::vector<GemmCase> cases = varied_cases(kind());
-  for (int threads = 1; threads <= 16; ++threads) {
-    auto pool = PersistentPool::create(threads);
-    ASSERT_TRUE(pool.ok()) << pool.status().message();
-    const Context threaded = context_at(isa(), pool->get());
-    for (const GemmCase& c : cases) {
-      EXPECT_EQ(bits_in(threaded, c), bits_in(ctx(), c)) << threads << " " << to_string(c);
-    }
-  }
+  expect_same_bits_with_real_threads(isa(), varied_cases(kind()));
 }
 
 TEST_P(GemmInvarianceTest, ARowDoesNotKnowTheOthers) {
@@ -171,7 +153,6 @@ TEST_P(GemmInvarianceTest, AnyScratchContents) {
 }
 
 TEST_P(GemmInvarianceTest, HostMxcsrIsNeitherUsedNorChanged) {
-  constexpr unsigned kDaz = 0x0040, kFtz = 0x8000, kDefault = 0x1F80, kDownwards = 0x2000;
   auto pool = PersistentPool::create(2);
   ASSERT_TRUE(pool.ok());
   const Context threaded = context_at(isa(), pool->get());
@@ -185,16 +166,12 @@ TEST_P(GemmInvarianceTest, HostMxcsrIsNeitherUsedNorChanged) {
       ASSERT_TRUE(op->pack(data).ok());
       const std::vector<uint32_t> expected = output_bits(*op, c, data);
       std::vector<std::byte> scratch(op->scratch_bytes(c.problem.m));
-      for (const unsigned mode : {0u, kDaz, kFtz, kDaz | kFtz, kDownwards}) {
+      for (const unsigned mxcsr : kHostMxcsr) {
         data.c.set_all(0);
-        const unsigned before = kDefault | mode;
-        _mm_setcsr(before);
-        const Status status = op->run(args_of(c, data), scratch);
-        const unsigned after = _mm_getcsr();
-        _mm_setcsr(kDefault);
+        const Status status =
+            run_with_mxcsr(mxcsr, [&] { return op->run(args_of(c, data), scratch); });
         ASSERT_TRUE(status.ok()) << status.message();
-        EXPECT_EQ(after, before);
-        EXPECT_EQ(element_bits(data.c.view()), expected) << mode << " " << to_string(c);
+        EXPECT_EQ(element_bits(data.c.view()), expected) << mxcsr << " " << to_string(c);
       }
     }
   }
@@ -205,8 +182,7 @@ TEST_P(GemmInvarianceTest, AnyBlocking) {
   std::vector<GemmCase> cases = varied_cases(kind());
   cases.push_back(make_case(kind(), "m:13/n:70/k:1500"));
   cases.push_back(make_case(kind(), "m:2/n:20/k:140000"));  // sums beyond 32 bits
-  std::vector<std::vector<uint32_t>> expected;
-  for (const GemmCase& c : cases) expected.push_back(bits_in(ctx(), c));
+  const std::vector<std::vector<uint32_t>> expected = bits_of_all(ctx(), cases);
   for (int i = 0; i < 40; ++i) {
     GemmBlocking b;
     b.nr = static_cast<int32_t>(rng.in(1, 4));
@@ -215,36 +191,14 @@ TEST_P(GemmInvarianceTest, AnyBlocking) {
     b.nc = 16 * b.nr;
     b.kc = 64 * rng.in(0, 8);
     b.prefetch_bytes = static_cast<int32_t>(64 * rng.in(0, 32));
-    const OneBlocking tuning(b);
-    const Context tuned = context_at(isa(), nullptr, &tuning);
-    for (size_t at = 0; at < cases.size(); ++at) {
-      EXPECT_EQ(bits_in(tuned, cases[at]), expected[at])
-          << "mr " << b.mr << " nr " << b.nr << " mc " << b.mc << " nc " << b.nc << " kc " << b.kc
-          << " " << to_string(cases[at]);
-    }
+    expect_same_bits_with_blocking(isa(), b, cases, expected);
   }
 }
 
-// Dot products where they are fast, two FMAs where they are slow or missing, and results rounded
-// with or without vcvtneps2bf16: the bits are the same.
 TEST_P(GemmInvarianceTest, WithAndWithoutAvx512Bf16) {
-  const jit::CpuSource& base = cpu_at(isa());
-  const OtherMaker with(base, true, kAuthenticAmd), slow(base, true, kGenuineIntel),
-      without(base, false, kAuthenticAmd);
   std::vector<GemmCase> cases = varied_cases(kind());
   cases.push_back(make_case(kind(), "m:13/n:70/k:1501"));
-  ContextOptions options;
-  options.max_isa = isa().level;
-  const bool native = ctx().isa_report().avx512_bf16;
-  for (const jit::CpuSource* cpu :
-       std::initializer_list<const jit::CpuSource*>{&with, &slow, &without}) {
-    if (cpu != &without && !native) continue;
-    const auto other = make_context(options, *cpu, jit::system_memory());
-    ASSERT_TRUE(other.ok()) << other.status().message();
-    for (const GemmCase& c : cases) {
-      EXPECT_EQ(bits_in(*other, c), bits_in(ctx(), c)) << to_string(c);
-    }
-  }
+  expect_same_bits_without_avx512_bf16(isa(), cases);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, GemmInvarianceTest, every_gemm(), gemm_test_name);
