@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "bench/gemm_case.h"
 #include "reference/bf16_gemm.h"
 
@@ -22,10 +20,8 @@ struct Bf16Traits {
 
   class Weights {
    public:
-    // The scale makes results of order one, whatever the depth.
     Weights(const Problem& p, int64_t rows, uint64_t seed)
-        : values_(filled(rows, p.k, DType::kBF16, seed,
-                         1 / std::sqrt(static_cast<double>(std::max<int64_t>(p.k, 1))))) {}
+        : values_(filled(rows, p.k, DType::kBF16, seed, scale_for_depth(p.k))) {}
     MatrixView view() const { return values_.view(); }
     MatrixView columns(const Block& b) const {
       return part_of(values_.view(), b.col, b.cols, 0, values_.cols);

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <set>
 #include <utility>
@@ -41,10 +40,9 @@ class BmmCase final : public OpCase {
         plan_(created(Bmm::create(env.context, desc_of(p)))),
         call_(std::move(call)),
         a_(filled(p.m, p.batch * p.k, DType::kBF16, 1)),
-        b_(std::make_shared<const Matrix>(
-            filled(p.batch * (kn_ ? p.k : p.n), kn_ ? p.n : p.k,
-                   p.b == BmmOperand::kS8 ? DType::kS8 : DType::kBF16, 11,
-                   1 / std::sqrt(static_cast<double>(std::max<int64_t>(p.k, 1)))))),
+        b_(std::make_shared<const Matrix>(filled(p.batch * (kn_ ? p.k : p.n), kn_ ? p.n : p.k,
+                                                 p.b == BmmOperand::kS8 ? DType::kS8 : DType::kBF16,
+                                                 11, scale_for_depth(p.k)))),
         scale_(p.batch, p.n, DType::kF32),
         c_(p.m, p.batch * p.n, p.c),
         scratch_(plan_.scratch_bytes(p.m)),
@@ -95,13 +93,8 @@ class BmmCase final : public OpCase {
   int64_t copies() const override { return operands_.size(); }
 
   Work work() const override {
-    Work work;
-    work.ops = 2.0 * static_cast<double>(problem_.batch) * static_cast<double>(problem_.m) *
-               static_cast<double>(problem_.n) * static_cast<double>(problem_.k);
-    work.bytes = static_cast<double>(bytes_of(operands_.at(0)));
-    work.peak = Peak::kBf16;
-    work.from_memory = problem_.cold || bytes_of(operands_.at(0)) > memory_.cache_bytes;
-    return work;
+    return work_of_products(problem_, problem_.batch, bytes_of(operands_.at(0)), Peak::kBf16,
+                            memory_);
   }
 
  private:

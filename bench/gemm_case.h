@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -66,14 +65,8 @@ class GemmCase final : public OpCase {
   int64_t copies() const override { return weights_.size(); }
 
   Work work() const override {
-    Work work;
-    const double parts = silu_ ? 2 : 1;
-    work.ops = 2 * parts * static_cast<double>(problem_.m) * static_cast<double>(problem_.n) *
-               static_cast<double>(problem_.k);
-    work.bytes = static_cast<double>(weights_.at(0).bytes());
-    work.peak = Traits::peak(problem_);
-    work.from_memory = problem_.cold || weights_.at(0).bytes() > memory_.cache_bytes;
-    return work;
+    return work_of_products(problem_, silu_ ? 2 : 1, weights_.at(0).bytes(), Traits::peak(problem_),
+                            memory_);
   }
 
  private:

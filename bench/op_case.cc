@@ -34,6 +34,17 @@ const Entry& entry_of(const std::string& op) {
 
 }  // namespace
 
+Work work_of_products(const Problem& problem, int64_t count, size_t bytes, Peak peak,
+                      const MemoryPlan& memory) {
+  Work work;
+  work.ops = 2 * static_cast<double>(count) * static_cast<double>(problem.m) *
+             static_cast<double>(problem.n) * static_cast<double>(problem.k);
+  work.bytes = static_cast<double>(bytes);
+  work.peak = peak;
+  work.from_memory = problem.cold || bytes > memory.cache_bytes;
+  return work;
+}
+
 std::unique_ptr<OpCase> make_case(const Problem& problem, const CaseEnv& env) {
   return entry_of(problem.op).make(problem, env);
 }

@@ -65,6 +65,10 @@ class OpCase {
   virtual int64_t copies() const = 0;
 };
 
+/// What `count` products of the problem's M x N x K have to do, with weights of `bytes` in all.
+Work work_of_products(const Problem& problem, int64_t count, size_t bytes, Peak peak,
+                      const MemoryPlan& memory);
+
 using CaseFactory = std::function<std::unique_ptr<OpCase>(const Problem&, const CaseEnv&)>;
 
 /// Makes the case for problem.op. Throws CaseError.

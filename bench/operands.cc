@@ -1,6 +1,7 @@
 #include "bench/operands.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace quern::bench {
@@ -56,6 +57,10 @@ void fill_positive(const Matrix& m, uint64_t seed, double scale) {
   Random random(seed);
   const float s = static_cast<float>(scale);
   fill_with(m, [&] { return s * (0.5f + 0.5f * random.unit()); });
+}
+
+double scale_for_depth(int64_t k) {
+  return 1 / std::sqrt(static_cast<double>(std::max<int64_t>(k, 1)));
 }
 
 Matrix filled(int64_t rows, int64_t cols, DType dtype, uint64_t seed, double scale) {

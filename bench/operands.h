@@ -63,6 +63,9 @@ void fill(const Matrix& m, uint64_t seed, double scale = 1);
 /// As fill, with magnitudes in [scale / 2, scale): what weight scales look like.
 void fill_positive(const Matrix& m, uint64_t seed, double scale);
 
+/// The scale of weights that makes products of depth k of order one, whatever the depth.
+double scale_for_depth(int64_t k);
+
 /// A new matrix with fill() done.
 Matrix filled(int64_t rows, int64_t cols, DType dtype, uint64_t seed, double scale = 1);
 
