@@ -74,8 +74,7 @@ static void test_operand(quern_context* context, int32_t b, int kn) {
   size_t bytes;
   void* scratch;
   fill(kn);
-  memset(&desc, 0, sizeof desc);
-  desc.struct_size = sizeof desc;
+  CLEAR(desc);
   desc.n = kN;
   desc.k = kK;
   desc.b = b;
@@ -90,18 +89,16 @@ static void test_operand(quern_context* context, int32_t b, int kn) {
                          b == QUERN_BMM_S8 ? QUERN_S8 : QUERN_BF16, kn ? kK : kN, kn ? kN : kK);
   weights.order = kn ? QUERN_BMM_ORDER_KN : QUERN_BMM_ORDER_NK;
   if (b == QUERN_BMM_S8) {
-    EXPECT_ERROR(quern_bmm_pack(plan, &weights, &packed, &status), QUERN_INVALID_ARGUMENT,
-                 "w.scale is null, but w.values (s8) needs scales");
+    EXPECT_INVALID(quern_bmm_pack(plan, &weights, &packed, &status),
+                   "w.scale is null, but w.values (s8) needs scales");
     weights.scale = matrix(scale, QUERN_F32, kH, 1);
   }
   if (plain) {
-    EXPECT_ERROR(quern_bmm_pack(plan, &weights, &packed, &status), QUERN_INVALID_ARGUMENT,
-                 "nothing to pack");
+    EXPECT_INVALID(quern_bmm_pack(plan, &weights, &packed, &status), "nothing to pack");
   } else {
     quern_packed_weights_info info;
     if (!OK(quern_bmm_pack(plan, &weights, &packed, &status))) return;
-    memset(&info, 0, sizeof info);
-    info.struct_size = sizeof info;
+    CLEAR(info);
     OK(quern_packed_weights_get_info(packed, &info, &status));
     EXPECT(info.batch == kH && info.n == kN && info.k == kK);
     info.struct_size -= sizeof info.batch; /* a program of before there were batches */
@@ -110,8 +107,7 @@ static void test_operand(quern_context* context, int32_t b, int kn) {
     EXPECT(info.batch == -1 && info.n == kN);
   }
 
-  memset(&args, 0, sizeof args);
-  args.struct_size = sizeof args;
+  CLEAR(args);
   args.a = batch(a_data, QUERN_BF16, kM, kK);
   args.a.batch_stride = kK;
   args.a.row_stride = kH * kK;
@@ -130,19 +126,17 @@ static void test_operand(quern_context* context, int32_t b, int kn) {
     expect_products(b == QUERN_BMM_S8 ? 0.5f : 1.0f);
   }
   args.a.batch_stride = -1;
-  EXPECT_ERROR(quern_bmm_run(plan, &args, scratch, bytes, &status), QUERN_INVALID_ARGUMENT,
-               "a.batch_stride (-1) must not be negative");
+  EXPECT_INVALID(quern_bmm_run(plan, &args, scratch, bytes, &status),
+                 "a.batch_stride (-1) must not be negative");
   args.a.batch_stride = kK;
   args.a.reserved = 1;
-  EXPECT_ERROR(quern_bmm_run(plan, &args, scratch, bytes, &status), QUERN_INVALID_ARGUMENT,
-               "a.reserved (1) must be 0");
+  EXPECT_INVALID(quern_bmm_run(plan, &args, scratch, bytes, &status), "a.reserved (1) must be 0");
   args.a.reserved = 0;
   args.c.batch_stride = 0;
-  EXPECT_ERROR(quern_bmm_run(plan, &args, scratch, bytes, &status), QUERN_INVALID_ARGUMENT,
-               "matrices of c must not overlap");
+  EXPECT_INVALID(quern_bmm_run(plan, &args, scratch, bytes, &status),
+                 "matrices of c must not overlap");
   args.struct_size = 1;
-  EXPECT_ERROR(quern_bmm_run(plan, &args, scratch, bytes, &status), QUERN_INVALID_ARGUMENT,
-               "args.struct_size (1)");
+  EXPECT_INVALID(quern_bmm_run(plan, &args, scratch, bytes, &status), "args.struct_size (1)");
   free(scratch);
   quern_packed_weights_destroy(packed);
   quern_bmm_destroy(plan);
@@ -156,14 +150,12 @@ static void test_null(void) {
   quern_bmm_destroy(NULL);
   EXPECT(quern_bmm_isa(NULL) == QUERN_ISA_NONE);
   EXPECT(quern_bmm_scratch_bytes(NULL, 5) == 0);
-  EXPECT_ERROR(quern_bmm_create(NULL, NULL, &plan, &status), QUERN_INVALID_ARGUMENT,
-               "context is null");
+  EXPECT_INVALID(quern_bmm_create(NULL, NULL, &plan, &status), "context is null");
   EXPECT(plan == NULL);
-  EXPECT_ERROR(quern_bmm_create(NULL, NULL, NULL, &status), QUERN_INVALID_ARGUMENT, "out is null");
-  EXPECT_ERROR(quern_bmm_pack(NULL, NULL, &packed, &status), QUERN_INVALID_ARGUMENT,
-               "plan is null");
+  EXPECT_INVALID(quern_bmm_create(NULL, NULL, NULL, &status), "out is null");
+  EXPECT_INVALID(quern_bmm_pack(NULL, NULL, &packed, &status), "plan is null");
   EXPECT(packed == NULL);
-  EXPECT_ERROR(quern_bmm_run(NULL, NULL, NULL, 0, &status), QUERN_INVALID_ARGUMENT, "plan is null");
+  EXPECT_INVALID(quern_bmm_run(NULL, NULL, NULL, 0, &status), "plan is null");
   text = quern_bmm_explain(NULL);
   EXPECT(text != NULL && strstr(text, "plan is null") != NULL);
   quern_string_free(text);
@@ -173,22 +165,17 @@ static void test_descs(quern_context* context) {
   quern_status status;
   quern_bmm_desc desc;
   quern_bmm* plan = NULL;
-  memset(&desc, 0, sizeof desc);
-  desc.struct_size = sizeof desc;
+  CLEAR(desc);
   desc.b = 4;
-  EXPECT_ERROR(quern_bmm_create(context, &desc, &plan, &status), QUERN_INVALID_ARGUMENT,
-               "desc.b (4)");
+  EXPECT_INVALID(quern_bmm_create(context, &desc, &plan, &status), "desc.b (4)");
   desc.b = 300;
-  EXPECT_ERROR(quern_bmm_create(context, &desc, &plan, &status), QUERN_INVALID_ARGUMENT,
-               "desc.b (300) is unknown");
+  EXPECT_INVALID(quern_bmm_create(context, &desc, &plan, &status), "desc.b (300) is unknown");
   desc.b = 0;
   desc.c = QUERN_S8;
-  EXPECT_ERROR(quern_bmm_create(context, &desc, &plan, &status), QUERN_INVALID_ARGUMENT,
-               "desc.c (s8)");
+  EXPECT_INVALID(quern_bmm_create(context, &desc, &plan, &status), "desc.c (s8)");
   desc.c = 0;
   desc.reserved = 1;
-  EXPECT_ERROR(quern_bmm_create(context, &desc, &plan, &status), QUERN_INVALID_ARGUMENT,
-               "desc.reserved (1) must be 0");
+  EXPECT_INVALID(quern_bmm_create(context, &desc, &plan, &status), "desc.reserved (1) must be 0");
 }
 
 int main(void) {

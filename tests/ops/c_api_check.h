@@ -29,6 +29,7 @@ static void expect_error(int32_t got, int32_t code, const quern_status* status, 
           line, (int)got, (int)code, message, text);
 }
 #define EXPECT_ERROR(call, code, text) expect_error((call), (code), &status, (text), __LINE__)
+#define EXPECT_INVALID(call, text) EXPECT_ERROR(call, QUERN_INVALID_ARGUMENT, text)
 
 static int ok(int32_t code, const quern_status* status, int line) {
   char message[256];
@@ -39,6 +40,13 @@ static int ok(int32_t code, const quern_status* status, int line) {
   return 0;
 }
 #define OK(call) ok((call), &status, __LINE__)
+
+/* All zero but for its size: how every struct that is passed to the library begins. */
+#define CLEAR(sized)                     \
+  do {                                   \
+    memset(&(sized), 0, sizeof(sized));  \
+    (sized).struct_size = sizeof(sized); \
+  } while (0)
 
 static quern_matrix matrix(const void* data, int32_t dtype, int64_t rows, int64_t cols) {
   quern_matrix m;
@@ -61,8 +69,7 @@ static int machine_has(int bf16_too) {
   quern_context* context = NULL;
   quern_isa_info isa;
   int has;
-  memset(&isa, 0, sizeof isa);
-  isa.struct_size = sizeof isa;
+  CLEAR(isa);
   if (!OK(quern_context_create(NULL, &context, &status))) return 0;
   OK(quern_context_isa(context, &isa, &status));
   has = isa.usable >= QUERN_ISA_AVX512 && (!bf16_too || isa.avx512_bf16);
