@@ -162,57 +162,44 @@ TEST_F(AmxChain, ByDefaultTheProcessDiesOfTheSignal) {
   const Config good = Config().all(1, 4);
   Config wrong = good;
   wrong.tile(0, 17, 4);
-  const auto defaults = [] {
-    for (const int s : {SIGILL, SIGSEGV}) signal(s, SIG_DFL);  // ASan has handlers
+  const auto in_fresh_child = [](const std::function<void()>& run) {
+    return in_child([&] {
+      for (const int s : {SIGILL, SIGSEGV}) signal(s, SIG_DFL);  // ASan has handlers
+      run();
+      return 0;
+    });
   };
-  EXPECT_EQ(in_child([&] {
-              defaults();
-              const Scope scope(chaining());
-              undefined.code.run(good.bytes, wrong.bytes);
-              return 0;
-            }),
-            1000 + SIGILL);
-  EXPECT_EQ(in_child([&] {
-              defaults();
-              const Scope scope(chaining());
-              protection.code.run(good.bytes, wrong.bytes);
-              return 0;
-            }),
-            1000 + SIGSEGV);
-  EXPECT_EQ(in_child([&] {  // neither ignored nor blocked: the kernel does not accept it either
-              defaults();
+  const auto fault = [&](const BadCode& bad) {
+    const Scope scope(chaining());
+    bad.code.run(good.bytes, wrong.bytes);
+  };
+  EXPECT_EQ(in_fresh_child([&] { fault(undefined); }), 1000 + SIGILL);
+  EXPECT_EQ(in_fresh_child([&] { fault(protection); }), 1000 + SIGSEGV);
+  // Neither ignored nor blocked: the kernel does not accept it either.
+  EXPECT_EQ(in_fresh_child([&] {
               signal(SIGSEGV, SIG_IGN);
               signal(SIGILL, SIG_IGN);
-              const Scope scope(chaining());
-              protection.code.run(good.bytes, wrong.bytes);
-              return 0;
+              fault(protection);
             }),
             1000 + SIGSEGV);
-  EXPECT_EQ(in_child([&] {
-              defaults();
+  EXPECT_EQ(in_fresh_child([&] {
               sigset_t segv;
               sigemptyset(&segv);
               sigaddset(&segv, SIGSEGV);
               pthread_sigmask(SIG_BLOCK, &segv, nullptr);
-              const Scope scope(chaining());
-              protection.code.run(good.bytes, wrong.bytes);
-              return 0;
+              fault(protection);
             }),
             1000 + SIGSEGV);
-  EXPECT_EQ(in_child([&] {
-              defaults();
+  EXPECT_EQ(in_fresh_child([&] {
               signal(SIGILL, SIG_IGN);
               const Scope scope;
               raise(SIGILL);  // ignored: goes on
               ud2.run();      // not ignored
-              return 0;
             }),
             1000 + SIGILL);
-  EXPECT_EQ(in_child([&] {
-              defaults();
+  EXPECT_EQ(in_fresh_child([] {
               const Scope scope;
               raise(SIGILL);
-              return 0;
             }),
             1000 + SIGILL);
 }
