@@ -130,7 +130,8 @@ Status Bmm::Impl::check_weights(const BmmWeights& w) const noexcept {
                   "w.scale given, but w.values ({0:dtype}) has none: only s8 comes with scales",
                   status_value(w.values.dtype));
   }
-  if (scale.data == nullptr && batch != 0 && desc.n != 0) {
+  if (scale.data == nullptr) {
+    if (batch == 0 || desc.n == 0) return {};
     return Status(StatusCode::kInvalidArgument,
                   "w.scale is null, but w.values ({0:dtype}) needs scales",
                   status_value(w.values.dtype));
@@ -172,7 +173,7 @@ Status Bmm::Impl::check_b(const BmmArgs& args) const noexcept {
     return s;
   }
   const int64_t batch = args.weights->batch();
-  if (batch == 1 || batch == args.c.batch) return {};
+  if (batch == 1 || batch == args.c.batch || args.c.batch == 0) return {};
   return Status(StatusCode::kInvalidArgument, "weights.batch ({0}) must be 1 or that of c ({1})",
                 batch, args.c.batch);
 }

@@ -303,6 +303,37 @@ TEST_P(BmmErrorsTest, NothingToDo) {
   }
 }
 
+// A batch that grew empty is no error, whatever was packed for the full one.
+TEST_P(BmmErrorsTest, NoMatrixNeedsNoWeightsOfItsOwn) {
+  const BmmCase full = full_case();
+  if (full.plain()) GTEST_SKIP() << "a plain B has c's batch";
+  BmmData full_data(full);
+  const BmmOp op = make(full, full_data);
+  const BmmCase empty = make_bmm(b(), 0, 4, 20, 30);
+  BmmData data(empty);
+  BmmArgs args = op.args(empty, data);
+  ASSERT_EQ(args.weights->batch(), 3);
+  std::vector<std::byte> scratch(op.op().scratch_bytes(4));
+  const Status s = op.op().run(args, scratch);
+  EXPECT_TRUE(s.ok()) << s.message();
+}
+
+// Where there is no column there is nothing to scale.
+TEST_P(BmmErrorsTest, NoColumnNeedsNoScale) {
+  for (const auto& [batch, n] : {std::pair<int64_t, int64_t>{0, 20}, {3, 0}}) {
+    const BmmCase c = make_bmm(b(), batch, 4, n, 30);
+    if (!c.codes()) GTEST_SKIP() << "only s8 has scales";
+    BmmData data(c);
+    Result<BmmOp> op = BmmOp::create(ctx(), c);
+    ASSERT_TRUE(op.ok());
+    BmmWeights w = data.weights(c);
+    w.scale = {};
+    const auto packed = op->op().pack(w);
+    ASSERT_TRUE(packed.ok()) << packed.status().message();
+    EXPECT_EQ(packed->batch(), batch);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ops, BmmErrorsTest, every_bmm(), bmm_test_name);
 
 }  // namespace

@@ -30,10 +30,11 @@ inline namespace v0 {
 ///
 /// The same matrices go to the same threads in every call with this batch, n and pool.
 struct BmmDesc {
-  int64_t n = 0;  ///< columns of each C, >= 0
+  int64_t n = 0;  ///< columns of each C, 0..2^48
   int64_t k = 0;  ///< depth, 0..2^40; 0 gives zeros
   BmmOperand b = BmmOperand::kBF16;
   DType c = DType::kBF16;  ///< kBF16 or kF32
+  /// Whether the bits of a row may depend on M; they never do on batch.
   Invariance invariance = Invariance::kStrict;
 };
 
@@ -47,17 +48,20 @@ enum class BmmOrder : uint8_t {
 struct BmmWeights {
   BatchView values;  ///< kBF16 or kS8, as desc.b says
   /// kF32, kBF16 or kF16 (converted exactly), for s8 and for nothing else: [batch, n], one for each
-  /// column of C, or [batch, 1], one for each matrix.
+  /// column of C, or [batch, 1], one for each matrix. May be empty where there is no column (batch
+  /// or n 0). Packed weights have at most 2^48 bytes; more is kTooLarge.
   MatrixView scale;
   BmmOrder order = BmmOrder::kNK;
 };
 
 /// The batch of the call is c.batch; 0 is legal. A and a plain B have as many matrices, which may
-/// be one and the same (batch_stride 0). C must not overlap itself nor anything else.
+/// be one and the same (batch_stride 0). C must not overlap itself nor anything else. Batch and M
+/// are at most 2^48, and so are the elements from the first of an operand to its last, gaps
+/// included; more is kTooLarge.
 struct BmmArgs {
   BatchView a;  ///< kBF16 [batch, M, k]
   /// For packed B: from pack() of a plan with the same n, k and b; of c.batch matrices or of one
-  /// that all products share. Null for a plain B.
+  /// that all products share. With c.batch 0 they may be of any batch. Null for a plain B.
   const PackedWeights* weights = nullptr;
   BatchView b;  ///< for a plain B: kBF16 [batch, n, k] or [batch, k, n]. Empty for a packed one.
   MutableBatchView c;  ///< [batch, M, n]
@@ -71,7 +75,8 @@ class QUERN_API Bmm {
 
   const BmmDesc& desc() const noexcept;
   /// The level of the kernel family that create() chose, which may be below the context's; kNone
-  /// without a plan.
+  /// without a plan. Not of every call under kFastest: at kAmx up to 4 rows run avx512 kernels then
+  /// (quern/epilogue.h).
   IsaLevel isa() const noexcept;
   /// kInvalidArgument for a plan with a plain B, which has nothing to pack.
   Result<PackedWeights> pack(const BmmWeights& weights) const;

@@ -36,9 +36,9 @@ enum class Invariance : uint8_t {
   /// The bits of a row never depend on M. Plans with float sums use one family, chosen by create(),
   /// for every M.
   kStrict = 0,
-  /// Plans with float sums (bf16_gemm, W8A16) at level amx, too, leave up to 4 rows to avx512,
-  /// which
-  /// adds in another order: there a row may have other bits than in a call of more rows.
+  /// Plans with float sums (bf16_gemm, W8A16, bmm) at level amx, too, leave up to 4 rows (of each
+  /// matrix) to avx512, which adds in another order: there a row may have other bits than in a call
+  /// of more rows.
   kFastest = 1,
 };
 

@@ -20,9 +20,11 @@ enum {
 /* How the matrices that _pack reads are stored. */
 enum { QUERN_BMM_ORDER_NK = 0, QUERN_BMM_ORDER_KN = 1 };
 
-/* batch matrices [rows, cols], strides in elements. row_stride 0 means dense (= cols); batch_stride
- * 0 means that all of them are the same matrix. Heads of [M, H, D]: batch H, rows M, cols D,
- * batch_stride D, row_stride H * D. */
+/* batch matrices [rows, cols], strides in elements. The two zeros differ: row_stride 0 means dense
+ * (= cols), but batch_stride 0 does not: it means that all of them are the same matrix, and a dense
+ * batch has to say rows * cols. A struct of zeros but for its extents is one matrix read batch
+ * times (and refused for c). Heads of [M, H, D]: batch H, rows M, cols D, batch_stride D,
+ * row_stride H * D. */
 typedef struct quern_batch {
   const void* data;
   int32_t dtype;
@@ -64,6 +66,7 @@ typedef struct quern_bmm_weights {
   int32_t reserved;
 } quern_bmm_weights;
 
+/* With c.batch 0 the weights may be of any batch. */
 typedef struct quern_bmm_args {
   size_t struct_size;
   quern_batch a;                       /* QUERN_BF16 [batch, M, k] */
