@@ -10,6 +10,7 @@
 #include "ops/no_throw.h"
 #include "ops/overlap.h"
 #include "ops/packed_weights_builder.h"
+#include "ops/problem_text.h"
 #include "ops/run_report.h"
 #include "ops/status_text.h"
 #include "ops/validate.h"
@@ -264,7 +265,7 @@ Status Bmm::run(const BmmArgs& args, Span<std::byte> scratch) const noexcept {
 
 std::string Bmm::explain() const {
   if (impl_ == nullptr) return no_plan().message();
-  return to_string(impl_->plan.spec().problem) + '\n' + impl_->dispatch.explain() +
+  return plan_name(impl_->plan.spec().problem) + '\n' + impl_->dispatch.explain() +
          impl_->plan.explain();
 }
 

@@ -7,6 +7,7 @@
 #include "ops/checked.h"
 #include "ops/mxcsr.h"
 #include "ops/poison.h"
+#include "ops/problem_text.h"
 #include "ops/run_report.h"
 
 namespace quern::inline v0 {
@@ -189,7 +190,7 @@ Status PackedGemm::run(const PackedGemmArgs& args, Span<std::byte> scratch) cons
 }
 
 std::string PackedGemm::explain() const {
-  std::string text = to_string(spec().problem) + '\n' + dispatch_.explain();
+  std::string text = plan_name(spec().problem) + '\n' + dispatch_.explain();
   if (quantize_ != nullptr) text += "  kernel " + quantize_->name + '\n';
   return text + plan_.explain();
 }

@@ -88,6 +88,13 @@ void put_number(Key key, int64_t value, TextWriter* out) noexcept {
   out->number(value);
 }
 
+/// `has`: whether what is named has this size, so that 0 is one.
+void put_size(Key key, int64_t value, bool has, TextWriter* out) noexcept {
+  if (value == 0 && !has) return;
+  put_key(key, out);
+  out->number(value);
+}
+
 template <typename T>
 void put_enum(Key key, T value, T default_value, TextWriter* out) noexcept {
   if (value == default_value) return;
@@ -274,13 +281,13 @@ Status parse_field(Token token, int* last, uint32_t* seen, Problem* p) noexcept 
 
 }  // namespace
 
-void write_problem(const Problem& p, TextWriter* out) noexcept {
+void write_problem(const Problem& p, ProblemOf of, TextWriter* out) noexcept {
   const Problem defaults;
   out->text(p.op);
-  put_number(Key::kBatch, p.batch, out);
-  put_number(Key::kM, p.m, out);
-  put_number(Key::kN, p.n, out);
-  put_number(Key::kK, p.k, out);
+  put_size(Key::kBatch, p.batch, of == ProblemOf::kCall && p.op == "bmm", out);
+  put_size(Key::kM, p.m, of == ProblemOf::kCall, out);
+  put_size(Key::kN, p.n, p.op != "quantize_rows", out);
+  put_size(Key::kK, p.k, true, out);
   put_number(Key::kGroup, p.group, out);
   put_enum(Key::kA, p.a, defaults.a, out);
   put_enum(Key::kActivations, p.activations, defaults.activations, out);
@@ -293,7 +300,11 @@ void write_problem(const Problem& p, TextWriter* out) noexcept {
 }
 
 std::string to_string(const Problem& problem) {
-  return to_text([&problem](TextWriter* out) { write_problem(problem, out); });
+  return to_text([&](TextWriter* out) { write_problem(problem, ProblemOf::kCall, out); });
+}
+
+std::string plan_name(const Problem& problem) {
+  return to_text([&](TextWriter* out) { write_problem(problem, ProblemOf::kPlan, out); });
 }
 
 Result<Problem> parse_problem(std::string_view text) {

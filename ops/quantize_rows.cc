@@ -11,6 +11,7 @@
 #include "ops/no_throw.h"
 #include "ops/overlap.h"
 #include "ops/poison.h"
+#include "ops/problem_text.h"
 #include "ops/run_report.h"
 #include "ops/validate.h"
 
@@ -166,7 +167,7 @@ Status QuantizeRows::run(const QuantizeRowsArgs& args) const noexcept {
 
 std::string QuantizeRows::explain() const {
   if (impl_ == nullptr) return no_plan().message();
-  return to_string(impl_->problem) + '\n' + impl_->dispatch.explain() + "  kernel " +
+  return plan_name(impl_->problem) + '\n' + impl_->dispatch.explain() + "  kernel " +
          impl_->kernel->name + '\n';
 }
 

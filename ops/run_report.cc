@@ -19,6 +19,7 @@ Status CreateReport::dispatched(const Dispatch& dispatch) {
     ctx_.verbose.write({.event = kVerboseDispatch,
                         .kernel = c.family,
                         .problem = &problem_,
+                        .of = ProblemOf::kPlan,
                         .threads = problem_.threads,
                         .detail = c.refused});
   }
@@ -30,6 +31,7 @@ Status CreateReport::failed(const Status& status) {
     const std::string message = status.message();
     ctx_.verbose.write({.event = kVerboseError,
                         .problem = &problem_,
+                        .of = ProblemOf::kPlan,
                         .threads = problem_.threads,
                         .detail = message});
   }
@@ -40,6 +42,7 @@ void CreateReport::created(std::string_view kernel) {
   ctx_.verbose.write({.event = kVerboseCreate,
                       .kernel = kernel,
                       .problem = &problem_,
+                      .of = ProblemOf::kPlan,
                       .threads = problem_.threads,
                       .ns = ns_since(start_)});
 }

@@ -87,7 +87,7 @@ void Verbose::emit(std::string_view event, std::string_view op, const VerboseLin
   field(line.kernel.empty() ? "-" : line.kernel, &text);
   text.text(",");
   if (line.problem != nullptr) {
-    write_problem(*line.problem, &text);
+    write_problem(*line.problem, line.of, &text);
   } else {
     text.text("-");
   }

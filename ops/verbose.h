@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "ops/problem_text.h"
 #include "ops/process_lock.h"
 #include "ops/text_writer.h"
 #include "quern/context.h"
@@ -16,9 +17,10 @@ struct VerboseLine {
   VerboseFlags event = kVerboseNone;  ///< exactly one bit
   std::string_view kernel;            ///< empty: "-"
   const Problem* problem = nullptr;
-  int threads = 0;          ///< 0: "-"
-  int64_t ns = -1;          ///< time it took; negative: "-"
-  std::string_view detail;  ///< a ninth field when not empty: reason, message, size
+  ProblemOf of = ProblemOf::kCall;  ///< what the problem names
+  int threads = 0;                  ///< 0: "-"
+  int64_t ns = -1;                  ///< time it took; negative: "-"
+  std::string_view detail;          ///< a ninth field when not empty: reason, message, size
 };
 
 /// Writes the lines

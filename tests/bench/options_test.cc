@@ -71,7 +71,7 @@ TEST(Options, BatchesAndShapesOfBmm) {
       1);
   ASSERT_EQ(told.size(), 3u);
   EXPECT_EQ(to_string(told[0]), "bmm/b:2/m:64/n:3/k:4/thr:1");
-  EXPECT_EQ(to_string(told[1]), "bmm/m:64/n:3/k:4/thr:1");
+  EXPECT_EQ(to_string(told[1]), "bmm/b:0/m:64/n:3/k:4/thr:1");
   EXPECT_EQ(to_string(told[2]), "bf16_gemm/m:64/n:3/k:4/thr:1");
 }
 

@@ -158,7 +158,18 @@ TEST(ParseProblems, DimensionsMustBeWrittenOut) {
     EXPECT_NE(error.find(c.says), std::string::npos) << c.text << ": " << error;
   }
   EXPECT_EQ(names(parse_problems({"int8_gemm/m:0/n:2/k:0"}, 1)),
-            std::vector<std::string>{"int8_gemm/n:2/thr:1"});
+            std::vector<std::string>{"int8_gemm/m:0/n:2/k:0/thr:1"});
+}
+
+TEST(ParseProblems, APrintedNameCanBePastedWithZerosToo) {
+  for (const std::string text :
+       {"quantize_rows/m:0/k:0/thr:1", "quantize_rows/m:3/k:0/thr:1", "int8_gemm/m:0/n:2/k:3/thr:1",
+        "int8_gemm/m:1/n:0/k:0/thr:1", "bf16_gemm/m:0/n:0/k:0/thr:1", "bmm/b:0/m:1/n:2/k:3/thr:1",
+        "bmm/b:1/m:0/n:2/k:0/thr:1", "bmm/b:0/m:0/n:0/k:0/thr:1"}) {
+    const std::vector<std::string> printed = names(parse_problems({text}, 1));
+    EXPECT_EQ(printed, std::vector<std::string>{text});
+    EXPECT_EQ(names(parse_problems(printed, 1)), printed);
+  }
 }
 
 TEST(ParseProblems, AutoIsTheSameAsLeavingTheLevelOut) {

@@ -58,6 +58,9 @@ TEST_P(BmmReportTest, LinesHoldTheProblemOfTheCall) {
   EXPECT_NE(error->find("," + call + ",thr1,-,invalid argument: a.cols (31) must be 30"),
             std::string::npos)
       << *error;
+  args.a.rows = args.a.batch = args.c.batch = 0;
+  ASSERT_FALSE(op->run(args).ok());
+  EXPECT_NE(lines.find(",bmm/b:0/m:0/n:20/k:30" + w), nullptr) << "a call's name has every size";
   EXPECT_EQ(op->op().explain().rfind(plan + "\n", 0), 0u) << op->op().explain();
   EXPECT_NE(op->op().explain().find("  reference: refused: only on explicit request"),
             std::string::npos);
@@ -90,7 +93,7 @@ TEST_P(BmmReportTest, TuningIsAskedForRowsOfAMatrix) {
   ASSERT_TRUE(BmmOp::create(context, make_bmm(b(), 7, 1, 20, 30)).ok());
   const std::string w = b() == BmmOperand::kBF16 ? "" : "/w:" + std::string(name_of(b()));
   for (const char* m : {"1", "16", "64", "2048"}) {
-    EXPECT_TRUE(source.was_asked(std::string("bmm/m:") + m + "/n:20/k:30" + w +
+    EXPECT_TRUE(source.was_asked(std::string("bmm/b:0/m:") + m + "/n:20/k:30" + w +
                                  "/isa:" + to_string(isa().level) + "/thr:1"))
         << m;
   }

@@ -17,7 +17,34 @@ constexpr int64_t kLimit = int64_t{1} << 62;
 TEST(Problem, DefaultsAreLeftOut) {
   Problem p;
   p.op = "bf16_gemm";
-  EXPECT_EQ(to_string(p), "bf16_gemm");
+  p.m = 1;
+  p.n = 2;
+  p.k = 3;
+  EXPECT_EQ(to_string(p), "bf16_gemm/m:1/n:2/k:3");
+}
+
+// A problem with nothing to do has a name that says so: who reads one (quern-bench) may demand that
+// all sizes are there. A plan's name has those of a plan.
+TEST(Problem, EverySizeOfTheOpIsWrittenZerosToo) {
+  const struct {
+    const char* op;
+    const char* call;
+    const char* plan;
+  } names[] = {{"quantize_rows", "/m:0/k:0", "/k:0"},
+               {"int8_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
+               {"bf16_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
+               {"bmm", "/b:0/m:0/n:0/k:0", "/n:0/k:0"}};
+  for (const auto& name : names) {
+    Problem p;
+    p.op = name.op;
+    EXPECT_EQ(to_string(p), p.op + name.call);
+    EXPECT_EQ(plan_name(p), p.op + name.plan);
+    for (const std::string& text : {p.op + name.call, p.op + name.plan}) {
+      const auto back = parse_problem(text);
+      ASSERT_TRUE(back.ok()) << text;
+      EXPECT_TRUE(*back == p) << text;
+    }
+  }
 }
 
 TEST(Problem, EveryFieldInTheOrderOfTheGrammar) {
@@ -299,7 +326,7 @@ TEST(Problem, LongNamesGrowTheBuffer) {
   Problem p;
   p.op = std::string(1000, 'x');
   p.m = 5;
-  EXPECT_EQ(to_string(p), p.op + "/m:5");
+  EXPECT_EQ(to_string(p), p.op + "/m:5/n:0/k:0");
 }
 
 TEST(TextWriter, CountsWhatDoesNotFit) {

@@ -17,7 +17,8 @@ inline namespace v0 {
 
 /// One problem, and the string that names it in benchmarks, tests, verbose lines and the tuning
 /// database: any line can be pasted anywhere. Grammar: op, then `/key:value` in the order below,
-/// fields at their default left out, for example
+/// fields at their default left out, except sizes: b (bmm), m, n (not
+/// quantize_rows) and k are written even where they are 0. For example
 ///   int8_gemm/m:1/n:4096/k:4096/a:bf16/act:s8dyn/c:bf16/epi:bias+silu_mul/isa:avx512/thr:2/cold:1
 ///   bmm/b:128/m:1/n:512/k:128/w:s8/isa:avx512/thr:2/cold:1
 struct Problem {

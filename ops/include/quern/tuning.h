@@ -32,8 +32,9 @@ class QUERN_API TuningSource {
  public:
   virtual ~TuningSource();
   /// `problem` is a plan's: m is the largest M of its bucket, isa the level of the family that
-  /// those rows use, threads the pool's. True and *out filled where there is an entry. Entries are
-  /// range-checked by the caller: an illegal one is refused with a line in explain(), never used.
+  /// those rows use, threads the pool's; batch, which a plan does not know, is 0. True and *out
+  /// filled where there is an entry. Entries are range-checked by the caller: an illegal one is
+  /// refused with a line in explain(), never used.
   virtual bool lookup(const Problem& problem, GemmBlocking* out) const noexcept = 0;
   virtual const char* name() const noexcept = 0;
 };
