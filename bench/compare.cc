@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string_view>
 #include <utility>
 
 namespace quern::bench {
@@ -33,7 +34,14 @@ double relative_spread(const Row& row) {
   return row.us.median > 0 ? row.block_mad / row.us.median : 0;
 }
 
-/// Half of what the roof that binds moved during the run: the mean may be off by that much.
+/// Of the memory rate beside the row, where that is what its percentage holds against.
+double rate_spread(const Row& row, const RoofSet& roofs) {
+  const bool binds = std::string_view(floor_of(row, roofs).bound) == "DRAM";
+  return binds && row.work.memory_rate > 0 ? row.work.memory_mad / row.work.memory_rate : 0;
+}
+
+/// Half of what the roof that binds moved during the run: the mean may be off by that much. A row
+/// with a memory rate of its own is not held to that mean.
 double roof_drift(const Row& row, const RoofSet& roofs) {
   const auto found = roofs.of_threads.find(roofs.key(row.problem.threads));
   if (found == roofs.of_threads.end()) return 0;
@@ -69,6 +77,8 @@ ComparedRow compare_rows(const Row& a, const RoofSet& roofs_a, const Row& b,
   out.noise = kMads * std::hypot(relative_spread(a), relative_spread(b));
   if (out.percent_a > 0 && out.percent_b > 0) {
     out.ratio = out.percent_b / out.percent_a;
+    const double rates = std::hypot(rate_spread(a, roofs_a), rate_spread(b, roofs_b));
+    out.noise = std::hypot(out.noise, kMads * rates);
     out.noise += roof_drift(a, roofs_a) + roof_drift(b, roofs_b);
   } else {
     out.ratio = out.us_a / out.us_b;
@@ -184,8 +194,10 @@ std::string to_text(const Comparison& comparison, TextTable::Style style) {
   out += table.str(style);
   out +=
       "\nratio: percent of roof of B over that of A (of the times, A over B, where no roof holds "
-      "a row); > 1: B is better.\nnoise: three MADs of the block medians of both runs, and half "
-      "of what the roofs moved, at least 1 %; within it the verdict is 'same'.\n";
+      "a row); > 1: B is better.\nnoise: three MADs of the block medians of both runs and of "
+      "the memory rates beside rows that wait for memory, and half of what the other roofs moved, "
+      "at "
+      "least 1 %; within it the verdict is 'same'.\n";
   for (const std::string& problem : comparison.only_a) out += "only in A: " + problem + "\n";
   for (const std::string& problem : comparison.only_b) out += "only in B: " + problem + "\n";
   return out;

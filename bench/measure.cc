@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,8 @@ Row Measurer::measure(const Problem& problem) {
     row.work.level = ran;
     row.copies = op->copies();
     measure_case(op.get(), &row);
+  } catch (const std::bad_alloc&) {
+    row.error = "no memory for the operands";
   } catch (const std::exception& e) {
     row.error = e.what();
   }
@@ -137,7 +140,9 @@ bool Measurer::alternate(OpCase* op, bool with_peer, Row* row) {
   row->foreign = foreign_cpus(begin, CpuUse::now(with_peer ? peer_->pid() : 0));
   row->alternations = options_.alternations;
   const Stats blocks = summarize(ours);
-  if (reads_memory) row->work.memory_rate = median(memory);
+  const Stats rates = summarize(memory);
+  row->work.memory_rate = rates.median;
+  row->work.memory_mad = rates.mad;
   row->us = summarize(calls);
   row->us.median = blocks.median;
   row->block_mad = blocks.mad;

@@ -39,7 +39,7 @@ Work work_of_products(const Problem& problem, int64_t count, size_t bytes, Peak 
   Work work;
   work.ops = 2 * static_cast<double>(count) * static_cast<double>(problem.m) *
              static_cast<double>(problem.n) * static_cast<double>(problem.k);
-  work.bytes = static_cast<double>(bytes);
+  work.bytes = problem.m == 0 ? 0 : static_cast<double>(bytes);  // without rows nothing is read
   work.peak = peak;
   work.from_memory = problem.cold || bytes > memory.cache_bytes;
   return work;

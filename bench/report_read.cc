@@ -144,6 +144,7 @@ Row read_row(const Node& node) {
   row.work = {node["ops"].number(), node["bytes"].number(), *peak, node["from_memory"].truth(),
               row.problem.isa};
   row.work.memory_rate = node["memory_gbps"].number();
+  row.work.memory_mad = node["memory_mad_gbps"].number();
   row.copies = node["copies"].whole();
   row.foreign = node["foreign_cpus"].number();
   row.peer = read_peer(node["peer"]);

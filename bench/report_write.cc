@@ -77,6 +77,7 @@ Json json_of(const Row& row, const RoofSet& roofs) {
   out["peak"] = name_of(row.work.peak);
   out["from_memory"] = row.work.from_memory;
   out["memory_gbps"] = row.work.memory_rate;
+  out["memory_mad_gbps"] = row.work.memory_mad;
   out["gops"] = row.gops();
   out["gbps"] = row.gbps();
   out["copies"] = row.copies;

@@ -52,6 +52,7 @@ struct Work {
   /// GB/s at which memory was read between the blocks that were timed. Takes the place of the run's
   /// DRAM roof, from which a shared machine strays within a minute. 0: not measured.
   double memory_rate = 0;
+  double memory_mad = 0;  ///< of the rates it is the median of
 };
 
 /// The shortest time the roofs allow, and which roof says so.

@@ -124,7 +124,11 @@ GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
                             : m <= kFewRows ? kL1ForChunk
                                             : kL2ForChunk;
       const int64_t fitting = cache / b.nc / facts.weight_bytes / 64 * 64;
-      if (facts.k > fitting + fitting / 2) b.kc = fitting;
+      // In equal parts: a chunk is fetched while the one before is multiplied, and only as much of
+      // it as that one is deep.
+      if (facts.k > fitting + fitting / 2) {
+        b.kc = ceil_div(ceil_div(facts.k, ceil_div(facts.k, fitting)), 64) * 64;
+      }
     }
     b.mc = kMostRowsAtOnce / b.mr * b.mr;
   } else if (b.kc != 0) {

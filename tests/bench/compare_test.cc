@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/bench/example_report.h"
 
 namespace quern::bench {
@@ -63,6 +65,23 @@ TEST(Compare, RoofsThatMovedAddToTheNoise) {
   const double still = compare(a, a).rows.at(0).noise;
   a.roofs.of_threads[2] = {{2, {45, 1700, 850}}, {2, {55, 1700, 850}}};
   EXPECT_NEAR(compare(a, one_row()).rows.at(0).noise, still + 0.1, 1e-9);
+}
+
+// A row that waits for memory is held to the rate beside it, whose spread counts; how far the run's
+// own DRAM roof moved does not.
+TEST(Compare, MemoryRatesBesideRowsAddTheirSpread) {
+  Report a = one_row();
+  a.rows[0].work.memory_rate = 50;
+  const double still = compare(a, a).rows.at(0).noise;
+  Report b = a;
+  b.roofs.of_threads[2] = {{2, {45, 1700, 850}}, {2, {55, 1700, 850}}};
+  EXPECT_NEAR(compare(a, b).rows.at(0).noise, still, 1e-9);
+  b.rows[0].work.memory_rate = 46.5;
+  b.rows[0].work.memory_mad = 1.86;  // 4 %
+  EXPECT_NEAR(compare(a, b).rows.at(0).noise, std::hypot(still, 0.12), 1e-9);
+  EXPECT_FALSE(compare(a, b).rows.at(0).beyond_noise());
+  b.rows[0].work.from_memory = false;  // not what its percentage holds against
+  EXPECT_LT(compare(a, b).rows.at(0).noise, 0.12);
 }
 
 TEST(Compare, BlocksWithoutSpreadAreNotTakenAtTheirWord) {

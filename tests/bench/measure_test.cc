@@ -97,6 +97,7 @@ TEST(Measure, ReadsMemoryBesideEachBlockOfARowThatDoes) {
   // Once a block, perhaps in a second try of a disturbed row: the median of consecutive tens.
   EXPECT_EQ(reads % row.alternations, 0);
   EXPECT_GE(row.work.memory_rate, 10.0 * (row.alternations + 1) / 2);
+  EXPECT_GT(row.work.memory_mad, 0);
 }
 
 TEST(Measure, AlternatesAtLeastFiveTimesAndReportsMedians) {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <numeric>
 
+#include "ops/checked.h"
+
 namespace quern {
 namespace {
 
@@ -137,6 +139,25 @@ TEST(DefaultBlocking, PrefillFitsL2AndPassesWeightsOnce) {
       }
     }
   }
+}
+
+// A short last chunk would be followed by one of which only the first part was fetched.
+TEST(DefaultBlocking, KIsCutIntoEqualParts) {
+  int cut = 0;
+  for (const int row_step : {1, 16}) {
+    for (int64_t k = 64; k <= 40000; k += 32) {
+      for (const int64_t m : {20, 64}) {
+        const GemmFacts facts{.k = k, .a_bytes = 2, .weight_bytes = 2, .row_step = row_step};
+        const int64_t kc = default_blocking(facts, m).kc;
+        if (kc == 0) continue;
+        ++cut;
+        const int64_t parts = ceil_div(k, kc);
+        ASSERT_GT(parts, 1) << "k " << k;
+        ASSERT_GT(k - (parts - 1) * kc, kc - 64 * parts) << "k " << k << " in chunks of " << kc;
+      }
+    }
+  }
+  EXPECT_GT(cut, 1000);
 }
 
 TEST(MaxMr, LeavesRoomForTheOperands) {
