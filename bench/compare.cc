@@ -195,9 +195,8 @@ std::string to_text(const Comparison& comparison, TextTable::Style style) {
   out +=
       "\nratio: percent of roof of B over that of A (of the times, A over B, where no roof holds "
       "a row); > 1: B is better.\nnoise: three MADs of the block medians of both runs and of "
-      "the memory rates beside rows that wait for memory, and half of what the other roofs moved, "
-      "at "
-      "least 1 %; within it the verdict is 'same'.\n";
+      "the memory rates beside rows that wait for memory, and half of what the other roofs "
+      "moved, at least 1 %; within it the verdict is 'same'.\n";
   for (const std::string& problem : comparison.only_a) out += "only in A: " + problem + "\n";
   for (const std::string& problem : comparison.only_b) out += "only in B: " + problem + "\n";
   return out;
