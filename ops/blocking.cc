@@ -10,7 +10,6 @@ namespace quern::inline v0 {
 namespace {
 
 constexpr int kVectorRegisters = 32;
-constexpr int kMostPanels = 4;
 // AMX: eight tiles, four of them accumulators.
 constexpr int kTileRows = 16;
 constexpr int kMostAccumulators = 4;
@@ -25,10 +24,6 @@ constexpr int64_t kFewRows = 32;
 // AMX: each cut of K costs four tile loads and stores beside 16 cycles a dot product. With this
 // much of the weights at a time the model is above 90 % at K = 4096 (bench/NOTES.md); not measured.
 constexpr int64_t kTilesForChunk = 64 << 10;
-// Rows that pass over a chunk before the walk moves on. Weights are read once more for each so many
-// rows, so that few are worth it only where A then stays in L2, and the row after the last of them
-// costs a pass of its own: 72 rows made M = 73 slower than M = 90 (bench/NOTES.md).
-constexpr int64_t kMostRowsAtOnce = 576;
 // In flight over all streams of a thread: bandwidth times latency is 2 to 3 KiB, and a stream must
 // be ahead of the hardware's own prefetcher to be of use (bench/NOTES.md).
 constexpr int kPrefetch = 4096;
@@ -138,7 +133,7 @@ GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
 }
 
 const char* invalid(const GemmBlocking& b, const GemmFacts& facts) noexcept {
-  if (b.nr < 1 || b.nr > kMostPanels) return "nr must be 1..4";
+  if (b.nr < 1 || b.nr > kMostBlockPanels) return "nr must be 1..4";
   if (facts.pairs && b.nr % 2 != 0) return "nr must be even for gate and up panels";
   if (b.mr < 1 || b.mr > max_mr(facts, b.nr)) return "mr is out of the kernel family's range";
   if (b.mr % facts.row_step != 0) return "mr must be a whole number of tiles of rows";

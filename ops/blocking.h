@@ -61,6 +61,13 @@ constexpr int64_t kWideK = 65536;
 
 /// The most rows a register block of a family without tiles has.
 constexpr int kMostBlockRows = 16;
+/// The most panels a register block has.
+constexpr int kMostBlockPanels = 4;
+
+/// Rows that pass over a chunk before the walk moves on. Weights are read once more for each so
+/// many rows, so that few are worth it only where A then stays in L2, and the row after the last of
+/// them costs a pass of its own: 72 rows made M = 73 slower than M = 90 (bench/NOTES.md).
+constexpr int64_t kMostRowsAtOnce = 576;
 
 /// The most rows a register block of nr panels can have; 0 where the family has none so wide.
 int max_mr(const GemmFacts& facts, int nr) noexcept;

@@ -10,13 +10,12 @@
 namespace quern::inline v0 {
 namespace {
 
-// Rows that are prepared together: no more than pass over a chunk of weights together anyway
-// (blocking.cc), so that a further part costs no further pass over B.
-constexpr int64_t kMostPreparedRows = 576;
+// Rows that are prepared together: no more than pass over a chunk of weights together anyway, so
+// that a further part costs no further pass over B.
+constexpr int64_t kMostPreparedRows = kMostRowsAtOnce;
 // Panels of a plain B that are packed together. They are multiplied at once and should be in L2
 // still, where rows of A and the source of the next ones want to be too.
 constexpr int64_t kPackedAtOnce = 256 << 10;
-constexpr int64_t kMostPanels = 4;  // of a register block
 
 int64_t lines_up(int64_t bytes) noexcept {
   return ceil_div(bytes, 64) * 64;
@@ -214,7 +213,7 @@ BmmScratch bmm_scratch(const GemmPlan& plan, int64_t max_m, bool plain) noexcept
   }
   if (plain) {
     const int64_t bytes = std::max<int64_t>(bytes_of_panel(facts), 64);
-    scratch.panels_at_once = std::max(kPackedAtOnce / bytes, kMostPanels);
+    scratch.panels_at_once = std::max<int64_t>(kPackedAtOnce / bytes, kMostBlockPanels);
     scratch.panel_bytes =
         std::min(scratch.panels_at_once, std::max<int64_t>(column_units(plan), 1)) * bytes;
   }
