@@ -120,6 +120,8 @@ inline double load(const void* data, DType t, int64_t i) {
       return read(uint8_t{});
     case DType::kS32:
       return read(int32_t{});
+    case DType::kU4:  // no view has it
+      break;
   }
   return 0;
 }
@@ -147,6 +149,8 @@ inline void store(void* data, DType t, int64_t i, double x) {
       return write(static_cast<uint8_t>(x));
     case DType::kS32:
       return write(static_cast<int32_t>(x));
+    case DType::kU4:  // no view has it
+      break;
   }
 }
 inline void store(const MutableMatrixView& m, int64_t row, int64_t col, double x) {

@@ -15,9 +15,10 @@ enum class DType : uint8_t {
   kS8 = 3,
   kU8 = 4,
   kS32 = 5,
+  kU4 = 6,  ///< two codes a byte; of packed weights only, no view has it
 };
 
-/// Bytes of one element.
+/// Bytes of one element; 0 for kU4, of which bits_of() knows the size.
 constexpr size_t size_of(DType t) noexcept {
   switch (t) {
     case DType::kF32:
@@ -29,8 +30,14 @@ constexpr size_t size_of(DType t) noexcept {
     case DType::kS8:
     case DType::kU8:
       return 1;
+    case DType::kU4:
+      break;
   }
   return 0;
+}
+
+constexpr int bits_of(DType t) noexcept {
+  return t == DType::kU4 ? 4 : static_cast<int>(size_of(t)) * 8;
 }
 
 /// The name used in problem strings, kernel names and messages.
@@ -48,6 +55,8 @@ constexpr const char* to_string(DType t) noexcept {
       return "u8";
     case DType::kS32:
       return "s32";
+    case DType::kU4:
+      return "u4";
   }
   return "?";
 }
