@@ -35,8 +35,8 @@ const char* to_string(StatusCode code) noexcept {
 
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
-                             DType::kS8,  DType::kU8,   DType::kS32, DType::kU4};
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kS8,
+                             DType::kU8,  DType::kS32,  DType::kU4};
 
 void write_dtype(int64_t value, TextWriter* out) noexcept {
   for (const DType t : kDTypes) {
