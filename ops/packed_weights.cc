@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ops/checked.h"
+#include "ops/group_layout.h"
 #include "ops/packed_weights_builder.h"
 #include "ops/validate.h"
 #include "ops/weight_memory.h"
@@ -21,6 +22,10 @@ const char* to_string(WeightLayout layout) noexcept {
       return "bf16.vnni2.n16.gateup.v2";
     case WeightLayout::kU8Vnni4N16GateUp:
       return "u8.vnni4.n16.gateup.v2";
+    case WeightLayout::kU4Vnni8N16:
+      return "u4.vnni8.n16.v1";
+    case WeightLayout::kU4Vnni8N16GateUp:
+      return "u4.vnni8.n16.gateup.v1";
   }
   return "unknown";
 }
@@ -31,6 +36,10 @@ LayoutTraits layout_traits(WeightLayout layout) noexcept {
       return {DType::kU8, 1, 4, true};
     case WeightLayout::kU8Vnni4N16GateUp:
       return {DType::kU8, 2, 4, true};
+    case WeightLayout::kU4Vnni8N16:
+      return {DType::kU8, 1, 8, false, true};
+    case WeightLayout::kU4Vnni8N16GateUp:
+      return {DType::kU8, 2, 8, false, true};
     case WeightLayout::kBf16Vnni2N16GateUp:
       return {DType::kBF16, 2, 2, false};
     case WeightLayout::kBf16Vnni2N16:
@@ -45,22 +54,88 @@ const float* PackedWeights::scales() const noexcept {
   return reinterpret_cast<const float*>(data_.get() + scale_offset_);
 }
 
+const void* PackedWeights::group_scales() const noexcept {
+  if (!layout_traits(layout_).grouped || data_ == nullptr) return nullptr;
+  return data_.get() + scale_offset_;
+}
+
+const void* PackedWeights::group_zeros() const noexcept {
+  if (zeros_ == Int4Zeros::kSymmetric || data_ == nullptr) return nullptr;
+  return data_.get() + zero_offset_;
+}
+
+const int32_t* PackedWeights::order() const noexcept {
+  if (!act_order_ || data_ == nullptr) return nullptr;
+  return reinterpret_cast<const int32_t*>(data_.get() + order_offset_);
+}
+
+namespace {
+
+constexpr auto kLine = static_cast<int64_t>(kLineBytes);
+
+CheckedSize panel_bytes_of(const WeightShape& shape, const LayoutTraits& traits,
+                           const GroupLayout& groups) noexcept {
+  if (traits.grouped) return CheckedSize(groups.depth() / traits.k_step) * kLine;
+  return CheckedSize(ceil_div(shape.k, traits.k_step * kLinesOfATile)) * kLinesOfATile * kLine;
+}
+
+int64_t zero_bytes(Int4Zeros zeros) noexcept {
+  switch (zeros) {
+    case Int4Zeros::kSymmetric:
+      return 0;
+    case Int4Zeros::kInteger:
+      return 1;
+    case Int4Zeros::kF32:
+      return 4;
+  }
+  return 0;
+}
+
+}  // namespace
+
 Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept {
   const LayoutTraits traits = layout_traits(shape.layout);
+  const WeightGroups& grouped = shape.grouped;
+  if (traits.grouped && shape.k > kMaxInt4K) {
+    return Status(StatusCode::kTooLarge, "k ({0}) of int4 weights is at most {1}", shape.k,
+                  kMaxInt4K);
+  }
+  const GroupLayout groups =
+      traits.grouped ? GroupLayout(shape.k, grouped.group, grouped.groups) : GroupLayout();
   const CheckedSize matrix_panels = CheckedSize(ceil_div(shape.n, kPanelColumns)) * traits.parts;
   const CheckedSize panels = matrix_panels * shape.batch;
-  const CheckedSize panel_bytes = CheckedSize(ceil_div(shape.k, traits.k_step * kLinesOfATile)) *
-                                  kLinesOfATile * static_cast<int64_t>(kLineBytes);
+  const CheckedSize panel_bytes = panel_bytes_of(shape, traits, groups);
   const CheckedSize scale_offset = panels * panel_bytes;
-  const CheckedSize scale_bytes =
-      traits.scales ? panels * kPanelColumns * static_cast<int64_t>(sizeof(float)) : CheckedSize(0);
-  const CheckedSize bytes = scale_offset + scale_bytes;
-  if (!bytes.at_most(kMaxExtent) || !panel_bytes.ok() || !matrix_panels.ok()) {
+  CheckedSize end = scale_offset;
+  WeightGeometry geometry;
+  // Begins a section where the last one ended.
+  const auto section = [&](CheckedSize bytes) noexcept {
+    const int64_t at = end.value();
+    end = (end + bytes).round_up(kLine);
+    return at;
+  };
+  if (traits.scales) section(panels * kPanelColumns * static_cast<int64_t>(sizeof(float)));
+  if (traits.grouped) {
+    const CheckedSize cells = panels * groups.groups * kPanelColumns;
+    section(cells * static_cast<int64_t>(size_of(grouped.scale)));
+    if (grouped.zeros != Int4Zeros::kSymmetric) {
+      geometry.zero_offset = section(cells * zero_bytes(grouped.zeros));
+    }
+    if (grouped.act_order) {
+      geometry.order_offset =
+          section(CheckedSize(groups.depth()) * static_cast<int64_t>(sizeof(int32_t)));
+    }
+  }
+  if (!end.at_most(kMaxExtent) || !panel_bytes.ok() || !matrix_panels.ok()) {
     return Status(StatusCode::kTooLarge, "packed weights of n {0}, k {1} exceed 2^48 bytes",
                   shape.n, shape.k);
   }
-  return WeightGeometry{matrix_panels.value(), panels.value(), panel_bytes.value(),
-                        scale_offset.value(), bytes.value()};
+  geometry.matrix_panels = matrix_panels.value();
+  geometry.panels = panels.value();
+  geometry.panel_bytes = panel_bytes.value();
+  geometry.scale_offset = scale_offset.value();
+  geometry.bytes = end.value();
+  return geometry;
 }
 
 PackedWeights PackedWeightsBuilder::over(const WeightShape& shape, const WeightGeometry& geometry,
@@ -72,9 +147,25 @@ PackedWeights PackedWeightsBuilder::over(const WeightShape& shape, const WeightG
   weights.batch_ = shape.batch;
   weights.panel_bytes_ = geometry.panel_bytes;
   weights.scale_offset_ = static_cast<size_t>(geometry.scale_offset);
+  weights.zero_offset_ = static_cast<size_t>(geometry.zero_offset);
+  weights.order_offset_ = static_cast<size_t>(geometry.order_offset);
+  weights.group_ = shape.grouped.group;
+  weights.groups_ = shape.grouped.groups;
+  weights.scale_dtype_ = shape.grouped.scale;
+  weights.zeros_ = shape.grouped.zeros;
+  weights.act_order_ = shape.grouped.act_order;
   weights.bytes_ = static_cast<size_t>(geometry.bytes);
   weights.data_ = std::move(bytes);
   return weights;
+}
+
+WeightShape PackedWeightsBuilder::shape_of(const PackedWeights& weights) noexcept {
+  return {
+      weights.layout_,
+      weights.n_,
+      weights.k_,
+      weights.batch_,
+      {weights.group_, weights.groups_, weights.scale_dtype_, weights.zeros_, weights.act_order_}};
 }
 
 Result<PackedWeightsBuilder> PackedWeightsBuilder::allocate(const WeightShape& shape) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "quern/dtype.h"
+#include "quern/int4_weights.h"
 #include "quern/packed_weights.h"
 #include "quern/status.h"
 
@@ -12,10 +13,11 @@ namespace quern::inline v0 {
 
 /// How many parts (matrices) a layout interleaves, and the bytes of one 64-byte line's depth.
 struct LayoutTraits {
-  DType dtype = DType::kBF16;  ///< what the panels hold
+  DType dtype = DType::kBF16;  ///< what the panels hold; bytes of two codes count as u8
   int parts = 1;               ///< 2: gate and up panels alternate
   int k_step = 2;              ///< depths in one 64-byte line of a panel
   bool scales = false;         ///< one f32 a padded packed column behind the panels
+  bool grouped = false;        ///< WeightGroups say how K lies and which sections follow
 };
 /// Panels are whole AMX tiles deep: 16 lines.
 constexpr int64_t kLinesOfATile = 16;
@@ -25,12 +27,24 @@ LayoutTraits layout_traits(WeightLayout layout) noexcept;
 constexpr int64_t kPanelColumns = 16;
 constexpr size_t kLineBytes = 64;
 
+/// What int4 weights have beside n and k.
+struct WeightGroups {
+  int64_t group = 0;   ///< GroupLayout::group: at most k
+  int64_t groups = 0;  ///< GroupLayout::groups: as packed
+  DType scale = DType::kF32;
+  Int4Zeros zeros = Int4Zeros::kSymmetric;
+  bool act_order = false;
+};
+/// The sums of a row must fit 32 bits in every order of K: 2^20 * 127 * 16 < 2^31.
+constexpr int64_t kMaxInt4K = int64_t{1} << 20;
+
 /// What is packed: a matrix, or a batch of them.
 struct WeightShape {
   WeightLayout layout = WeightLayout::kNone;
   int64_t n = 0;
   int64_t k = 0;
   int64_t batch = 1;
+  WeightGroups grouped;  ///< of layouts whose traits say so
 };
 
 /// Where everything lies. A function of the shape, so a file that disagrees is wrong.
@@ -39,9 +53,12 @@ struct WeightGeometry {
   int64_t panels = 0;         ///< of the batch
   int64_t panel_bytes = 0;
   int64_t scale_offset = 0;
-  int64_t bytes = 0;  ///< a multiple of kLineBytes
+  int64_t zero_offset = 0;   ///< 0 where the shape has no zeros
+  int64_t order_offset = 0;  ///< 0 where it has no order
+  int64_t bytes = 0;         ///< a multiple of kLineBytes
 };
-/// For n, k, batch >= 0. kTooLarge beyond 2^48 bytes.
+/// For n, k, batch >= 0 and groups as GroupLayout has them. kTooLarge beyond 2^48 bytes, and for
+/// k beyond kMaxInt4K where there are groups.
 Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept;
 
 /// The only way to make a PackedWeights: allocate, fill, seal; or over bytes that exist already.
@@ -50,6 +67,8 @@ class PackedWeightsBuilder {
   /// `bytes`: weight_geometry(shape).bytes of them in that layout, 64-byte aligned.
   static PackedWeights over(const WeightShape& shape, const WeightGeometry& geometry,
                             std::shared_ptr<const std::byte> bytes);
+
+  static WeightShape shape_of(const PackedWeights& weights) noexcept;
 
   /// 64-byte aligned memory for the layout; every byte is the caller's to write. kTooLarge or
   /// kOutOfMemory.

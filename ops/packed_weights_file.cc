@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ops/checksum.h"
+#include "ops/group_layout.h"
 #include "ops/validate.h"
 
 namespace quern::inline v0 {
@@ -36,6 +37,8 @@ bool is_known(uint32_t layout) noexcept {
     case WeightLayout::kU8Vnni4N16:
     case WeightLayout::kBf16Vnni2N16GateUp:
     case WeightLayout::kU8Vnni4N16GateUp:
+    case WeightLayout::kU4Vnni8N16:
+    case WeightLayout::kU4Vnni8N16GateUp:
       return true;
     case WeightLayout::kNone:
       break;
@@ -43,8 +46,7 @@ bool is_known(uint32_t layout) noexcept {
   return false;
 }
 
-/// The fields that follow from layout, n and k, and those that have one legal value in this
-/// version.
+/// The fields that follow from the shape, and those that have one legal value in this version.
 Header expected_header(const WeightShape& shape, const WeightGeometry& geometry) noexcept {
   const LayoutTraits traits = layout_traits(shape.layout);
   Header h = {};
@@ -54,7 +56,16 @@ Header expected_header(const WeightShape& shape, const WeightGeometry& geometry)
   h.header_bytes = Header::kHeaderBytes;
   h.layout = static_cast<uint32_t>(shape.layout);
   h.dtype = static_cast<uint32_t>(traits.dtype);
-  h.scale_dtype = traits.scales ? static_cast<uint32_t>(DType::kF32) + 1 : 0;
+  if (traits.scales) h.scale_dtype = static_cast<uint32_t>(DType::kF32) + 1;
+  if (traits.grouped) {
+    h.scale_dtype = static_cast<uint32_t>(shape.grouped.scale) + 1;
+    h.group = shape.grouped.group;
+    h.groups = shape.grouped.groups;
+    h.zero_point = static_cast<uint32_t>(shape.grouped.zeros);
+    h.flags = shape.grouped.act_order ? Header::kActOrder : 0;
+    h.zero_offset = geometry.zero_offset;
+    h.order_offset = geometry.order_offset;
+  }
   h.n = shape.n;
   h.k = shape.k;
   h.batch = shape.batch;
@@ -109,6 +120,9 @@ Status check_fields(const Header& h, const Header& want, std::string_view path) 
       {"scale_offset", h.scale_offset, want.scale_offset},
       {"payload_offset", h.payload_offset, want.payload_offset},
       {"payload_bytes", h.payload_bytes, want.payload_bytes},
+      {"groups", h.groups, want.groups},
+      {"zero_offset", h.zero_offset, want.zero_offset},
+      {"order_offset", h.order_offset, want.order_offset},
   };
   for (const auto& field : fields) {
     if (field.got != field.expected) return differs(path, field.name, field.got, field.expected);
@@ -116,10 +130,58 @@ Status check_fields(const Header& h, const Header& want, std::string_view path) 
   return {};
 }
 
+Status out_of_range(std::string_view path, const char* field, int64_t got, int64_t limit) noexcept {
+  return bad(path, "{f}: {s} is {0}, expected 0 to {1}", field, got, limit);
+}
+
+/// The fields that say how the columns of int4 weights are grouped, into `out`.
+Status read_groups(const Header& h, std::string_view path, WeightGroups* out) noexcept {
+  if (h.k > kMaxInt4K) return out_of_range(path, "k", h.k, kMaxInt4K);
+  if (h.batch != 1) return differs(path, "batch", h.batch, 1);
+  const int64_t least = h.k == 0 ? 0 : 1;
+  if (h.group < least || h.group > h.k) {
+    return bad(path, "{f}: {s} is {0}, which is none of 1 to k ({1})", "group", h.group, h.k);
+  }
+  const auto scale = static_cast<DType>(h.scale_dtype - 1);
+  if (h.scale_dtype == 0 || h.scale_dtype > static_cast<uint32_t>(DType::kF16) + 1) {
+    return bad(path, "{f}: {s} is {0}, expected 1 to {1}", "scale_dtype", h.scale_dtype,
+               static_cast<int64_t>(DType::kF16) + 1);
+  }
+  if (h.zero_point > static_cast<uint32_t>(Int4Zeros::kF32)) {
+    return out_of_range(path, "zero_point", h.zero_point, static_cast<int64_t>(Int4Zeros::kF32));
+  }
+  if (h.flags > Header::kActOrder) return out_of_range(path, "flags", h.flags, Header::kActOrder);
+  const bool act_order = h.flags == Header::kActOrder;
+  // A group is cut into ceil(its columns / group): not fewer than k / group of them, and with at
+  // most one that is not full for each group there is, fewer than twice as many.
+  const int64_t whole = GroupLayout(h.k, h.group).groups;
+  if (act_order ? h.groups < whole || h.groups > 2 * whole : h.groups != whole) {
+    return bad(path, "{f}: {s} is {0}, which does not go with k and a group of {1}", "groups",
+               h.groups, h.group);
+  }
+  *out = {h.group, h.groups, scale, static_cast<Int4Zeros>(h.zero_point), act_order};
+  return {};
+}
+
+/// The fields that everything else follows from, each in its range.
+Result<WeightShape> read_shape(const Header& h, std::string_view path) noexcept {
+  if (!is_known(h.layout)) {
+    return bad(path, "{f}: {s} {0} is none that this version knows", "layout", h.layout, 0);
+  }
+  if (h.n < 0 || h.n > kMaxExtent) return out_of_range(path, "n", h.n, kMaxExtent);
+  if (h.k < 0 || h.k > kMaxExtent) return out_of_range(path, "k", h.k, kMaxExtent);
+  if (h.batch < 0 || h.batch > kMaxExtent) return out_of_range(path, "batch", h.batch, kMaxExtent);
+  WeightShape shape{static_cast<WeightLayout>(h.layout), h.n, h.k, h.batch, {}};
+  if (layout_traits(shape.layout).grouped) {
+    if (const Status s = read_groups(h, path, &shape.grouped); !s.ok()) return s;
+  }
+  return shape;
+}
+
 }  // namespace
 
 WeightFilePage make_weight_file_page(const PackedWeights& weights) noexcept {
-  const WeightShape shape{weights.layout(), weights.n(), weights.k(), weights.batch()};
+  const WeightShape shape = PackedWeightsBuilder::shape_of(weights);
   const auto geometry = weight_geometry(shape);
   WeightFilePage page;
   std::memset(&page, 0, sizeof page);
@@ -131,28 +193,17 @@ WeightFilePage make_weight_file_page(const PackedWeights& weights) noexcept {
   return page;
 }
 
-Result<WeightGeometry> check_weight_file_page(const WeightFilePage& page, int64_t file_bytes,
-                                              std::string_view path) noexcept {
+Result<WeightFileContent> check_weight_file_page(const WeightFilePage& page, int64_t file_bytes,
+                                                 std::string_view path) noexcept {
   if (const Status s = check_identity(page, path); !s.ok()) return s;
   const Header& h = page.header;
-  if (!is_known(h.layout)) {
-    return bad(path, "{f}: {s} {0} is none that this version knows", "layout", h.layout, 0);
-  }
-  if (h.n < 0 || h.n > kMaxExtent) {
-    return bad(path, "{f}: {s} is {0}, expected 0 to {1}", "n", h.n, kMaxExtent);
-  }
-  if (h.k < 0 || h.k > kMaxExtent) {
-    return bad(path, "{f}: {s} is {0}, expected 0 to {1}", "k", h.k, kMaxExtent);
-  }
-  if (h.batch < 0 || h.batch > kMaxExtent) {
-    return bad(path, "{f}: {s} is {0}, expected 0 to {1}", "batch", h.batch, kMaxExtent);
-  }
-  const WeightShape shape{static_cast<WeightLayout>(h.layout), h.n, h.k, h.batch};
-  const auto geometry = weight_geometry(shape);
+  const auto shape = read_shape(h, path);
+  if (!shape.ok()) return shape.status();
+  const auto geometry = weight_geometry(*shape);
   if (!geometry.ok()) {
     return bad(path, "{f}: {s} {0} and k {1} make more than 2^48 bytes", "n", h.n, h.k);
   }
-  const Header want = expected_header(shape, *geometry);
+  const Header want = expected_header(*shape, *geometry);
   if (const Status s = check_fields(h, want, path); !s.ok()) return s;
   const std::byte* rest = page.bytes + sizeof h;
   if (std::any_of(rest, page.bytes + sizeof page, [](std::byte b) { return b != std::byte{0}; })) {
@@ -161,7 +212,18 @@ Result<WeightGeometry> check_weight_file_page(const WeightFilePage& page, int64_
   }
   const int64_t expected = want.payload_offset + want.payload_bytes;
   if (file_bytes != expected) return differs(path, "the size of the file", file_bytes, expected);
-  return *geometry;
+  return WeightFileContent{*shape, *geometry};
+}
+
+Status check_weight_order(Span<const int32_t> columns, int64_t first, int64_t k,
+                          std::string_view path) noexcept {
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] < -1 || columns[i] >= k) {
+      return bad(path, "{f}: {s} {1} is {0}, which is no column", "order", columns[i],
+                 first + static_cast<int64_t>(i));
+    }
+  }
+  return {};
 }
 
 }  // namespace quern::inline v0

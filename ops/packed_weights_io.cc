@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "ops/checksum.h"
+#include "ops/group_layout.h"
 #include "ops/packed_weights_builder.h"
 #include "ops/packed_weights_file.h"
 #include "quern/packed_weights.h"
@@ -153,6 +154,27 @@ Status verify_payload(const File& file, const WeightFileHeader& header,
                             static_cast<int64_t>(header.payload_check), "payload_check");
 }
 
+/// Reads the columns of K that weights with act_order name, a piece at a time.
+Status verify_order(const File& file, const WeightFileContent& content,
+                    const std::string& path) noexcept {
+  const WeightGroups& grouped = content.shape.grouped;
+  if (!grouped.act_order) return {};
+  const int64_t depth = GroupLayout(content.shape.k, grouped.group, grouped.groups).depth();
+  constexpr int64_t kPiece = 1024;
+  int32_t columns[kPiece];
+  const int64_t section = WeightFileHeader::kHeaderBytes + content.geometry.order_offset;
+  for (int64_t first = 0; first < depth; first += kPiece) {
+    const auto count = static_cast<size_t>(std::min(kPiece, depth - first));
+    const int64_t at = section + first * static_cast<int64_t>(sizeof(int32_t));
+    const Status s =
+        read_at(file, at, reinterpret_cast<std::byte*>(columns), count * sizeof(int32_t), path);
+    if (!s.ok()) return s;
+    const Status known = check_weight_order({columns, count}, first, content.shape.k, path);
+    if (!known.ok()) return known;
+  }
+  return {};
+}
+
 Result<PackedWeights> map_weights(const std::string& path, const MapWeightsOptions& options) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer.
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -166,8 +188,9 @@ Result<PackedWeights> map_weights(const std::string& path, const MapWeightsOptio
   }
   WeightFilePage page;
   if (const Status s = read_at(file, 0, page.bytes, sizeof page, path); !s.ok()) return s;
-  const auto geometry = check_weight_file_page(page, info.st_size, path);
-  if (!geometry.ok()) return geometry.status();
+  const auto content = check_weight_file_page(page, info.st_size, path);
+  if (!content.ok()) return content.status();
+  if (const Status s = verify_order(file, *content, path); !s.ok()) return s;
   const WeightFileHeader& header = page.header;
   if (options.verify) {
     if (const Status s = verify_payload(file, header, path); !s.ok()) return s;
@@ -180,7 +203,7 @@ Result<PackedWeights> map_weights(const std::string& path, const MapWeightsOptio
   const auto unmap = [bytes](const std::byte* p) { ::munmap(const_cast<std::byte*>(p), bytes); };
   const std::shared_ptr<const std::byte> mapping(static_cast<const std::byte*>(base), unmap);
   return PackedWeightsBuilder::over(
-      {static_cast<WeightLayout>(header.layout), header.n, header.k, header.batch}, *geometry,
+      content->shape, content->geometry,
       std::shared_ptr<const std::byte>(mapping, mapping.get() + header.payload_offset));
 }
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "ops/group_layout.h"
+#include "ops/packed_weights_builder.h"
 #include "ops/weight_packing.h"
 #include "quern/packed_weights.h"
 #include "tests/support/rng.h"
@@ -55,8 +57,34 @@ struct FileImage {
   }
 };
 
+/// Int4 weights of any bytes, but for the columns, which have to be some.
+inline PackedWeights make_int4_weights(WeightLayout layout, int64_t n, int64_t k,
+                                       WeightGroups grouped) {
+  const GroupLayout plain(k, grouped.group);
+  grouped.group = plain.group;
+  if (grouped.groups == 0) grouped.groups = plain.groups;
+  auto builder = PackedWeightsBuilder::allocate({layout, n, k, 1, grouped});
+  EXPECT_TRUE(builder.ok()) << builder.status().message();
+  if (!builder.ok()) return {};
+  Rng rng(static_cast<uint64_t>(n * 1000 + k));
+  for (int64_t i = 0; i < builder->geometry().bytes; ++i) {
+    builder->data()[i] = static_cast<std::byte>(rng.next());
+  }
+  if (grouped.act_order) {
+    const int64_t depth = GroupLayout(k, grouped.group, grouped.groups).depth();
+    for (int64_t i = 0; i < depth; ++i) {
+      const auto column = static_cast<int32_t>(rng.in(-1, k - 1));
+      std::memcpy(builder->data() + builder->geometry().order_offset + 4 * i, &column, 4);
+    }
+  }
+  return std::move(*builder).seal();
+}
+
 /// Weights of every layout without a plan, so on every CPU.
 inline PackedWeights make_weights(WeightLayout layout, int64_t n, int64_t k) {
+  if ((static_cast<uint32_t>(layout) & 0x0400u) != 0) {
+    return make_int4_weights(layout, n, k, {16, 0, DType::kF16, Int4Zeros::kInteger, true});
+  }
   Rng rng(static_cast<uint64_t>(n * 1000 + k));
   SerialPool pool;
   const bool int8 = (static_cast<uint32_t>(layout) & 0x0200u) != 0;

@@ -20,8 +20,9 @@ constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 class PackedWeightsFile : public ::testing::Test {
  protected:
   void SetUp() override { save(WeightLayout::kU8Vnni4N16, 1, 1); }
-  void save(WeightLayout layout, int64_t n, int64_t k) {
-    const Status s = make_weights(layout, n, k).save(path());
+  void save(WeightLayout layout, int64_t n, int64_t k) { save(make_weights(layout, n, k)); }
+  void save(const PackedWeights& weights) {
+    const Status s = weights.save(path());
     ASSERT_TRUE(s.ok()) << s.message();
     image_.bytes = read_file(path());
   }
@@ -55,7 +56,7 @@ TEST_F(PackedWeightsFile, FormatIsTheDocumentedOne) {
   const FileImage& f = image_;
   EXPECT_EQ(f.bytes.substr(0, 8), "quernpw\n");
   EXPECT_EQ(f.get<uint32_t>(8), 0x01020304u);
-  EXPECT_EQ(f.get<uint32_t>(12), 2u);
+  EXPECT_EQ(f.get<uint32_t>(12), 3u);
   EXPECT_EQ(f.get<uint32_t>(16), 4096u);
   EXPECT_EQ(f.get<uint32_t>(20), 0x0212u);
   EXPECT_EQ(f.get<uint32_t>(24), 4u);
@@ -75,6 +76,31 @@ TEST_F(PackedWeightsFile, FormatIsTheDocumentedOne) {
   sealed.seal();
   EXPECT_EQ(sealed.bytes, f.bytes);
   for (size_t at = 120; at < 4096; ++at) ASSERT_EQ(f.bytes[at], 0) << at;
+}
+
+// 19 columns are 2 panels, twice; 40 of K in 3 groups of 16, two lines each, that order makes 5.
+TEST_F(PackedWeightsFile, FormatOfInt4IsTheDocumentedOne) {
+  save(make_int4_weights(WeightLayout::kU4Vnni8N16GateUp, 19, 40,
+                         {16, 5, DType::kBF16, Int4Zeros::kF32, true}));
+  const FileImage& f = image_;
+  EXPECT_EQ(f.get<uint32_t>(20), 0x0412u);
+  EXPECT_EQ(f.get<uint32_t>(24), 4u);
+  EXPECT_EQ(f.get<uint32_t>(28), 2u);
+  EXPECT_EQ(f.get<int64_t>(48), 16);
+  EXPECT_EQ(f.get<uint32_t>(56), 2u);
+  EXPECT_EQ(f.get<uint32_t>(60), 1u);
+  const int64_t panel = 5 * 2 * 64, panels = 4;
+  const int64_t scales = panels * panel, zeros = scales + panels * 5 * 16 * 2;
+  const int64_t order = zeros + panels * 5 * 16 * 4, end = order + 5 * 16 * 4;
+  EXPECT_EQ(f.get<int64_t>(64), panel);
+  EXPECT_EQ(f.get<int64_t>(72), scales);
+  EXPECT_EQ(f.get<int64_t>(88), end);
+  EXPECT_EQ(f.get<int64_t>(112), 1);
+  EXPECT_EQ(f.get<int64_t>(120), 5);
+  EXPECT_EQ(f.get<int64_t>(128), zeros);
+  EXPECT_EQ(f.get<int64_t>(136), order);
+  ASSERT_EQ(f.bytes.size(), 4096u + static_cast<size_t>(end));
+  for (size_t at = 144; at < 4096; ++at) ASSERT_EQ(f.bytes[at], 0) << at;
 }
 
 // Worked out by a Python script from the text in ops/checksum.h.
@@ -120,7 +146,7 @@ TEST_F(PackedWeightsFile, TenThousandFlipsInTheHeader) {
   Rng rng(7);
   for (int i = 0; i < 10000; ++i) {
     // Half of them among the fields, which are a fortieth of the page.
-    const int64_t at = rng.in(0, rng.one_in(2) ? 111 : 4095);
+    const int64_t at = rng.in(0, rng.one_in(2) ? 143 : 4095);
     const char flipped = static_cast<char>(image_.bytes[static_cast<size_t>(at)] ^
                                            static_cast<char>(1 << rng.in(0, 7)));
     ASSERT_EQ(pwrite(fd, &flipped, 1, at), 1);
@@ -148,8 +174,8 @@ TEST_F(PackedWeightsFile, IdentityFields) {
   expect_refused<uint32_t>(8, 0x04030201,
                            "byte_order is 67305985, expected 16909060: written by a");
   expect_refused<uint32_t>(8, 0, "byte_order is 0, expected 16909060");
-  for (const uint32_t version : {0u, 1u, 3u, 0xffffffffu}) {
-    expect_refused<uint32_t>(12, version, "version is " + std::to_string(version) + ", expected 2");
+  for (const uint32_t version : {0u, 1u, 2u, 4u, 0xffffffffu}) {
+    expect_refused<uint32_t>(12, version, "version is " + std::to_string(version) + ", expected 3");
   }
   FileImage image = image_;
   image.set<int64_t>(32, 2);  // a legal field, but not what was summed
@@ -157,7 +183,7 @@ TEST_F(PackedWeightsFile, IdentityFields) {
 }
 
 TEST_F(PackedWeightsFile, FieldsOutOfRange) {
-  for (const uint32_t layout : {0u, 1u, 0x0100u, 0x0103u, 0x0301u, 0xffffffffu}) {
+  for (const uint32_t layout : {0u, 1u, 0x0100u, 0x0103u, 0x0301u, 0x0413u, 0xffffffffu}) {
     expect_refused<uint32_t>(20, layout, "layout " + std::to_string(layout) + " is none");
   }
   const std::string limit = ", expected 0 to 281474976710656";
@@ -187,15 +213,80 @@ TEST_F(PackedWeightsFile, FieldsThatFollowFromOthers) {
     expect_refused<int64_t>(80, v, "payload_offset is " + got + ", expected 4096");
     expect_refused<int64_t>(88, v, "payload_bytes is " + got + ", expected 1088");
   }
-  for (const size_t at : {120, 2000, 4095}) {
-    expect_refused<char>(at, 1, "reserved bytes after the header's 120 bytes are not all zero");
+  for (const size_t at : {144, 2000, 4095}) {
+    expect_refused<char>(at, 1, "reserved bytes after the header's 144 bytes are not all zero");
   }
+  expect_refused<int64_t>(120, 1, "groups is 1, expected 0");
+  expect_refused<int64_t>(128, 64, "zero_offset is 64, expected 0");
+  expect_refused<int64_t>(136, 64, "order_offset is 64, expected 0");
   // Another layout of the same size, and another shape: everything that follows is checked.
   expect_refused<uint32_t>(20, 0x0111, "dtype is 4, expected 1");
   expect_refused<uint32_t>(20, 0x0212, "scale_offset is 1024, expected 2048");
   expect_refused<int64_t>(32, 17, "scale_offset is 1024, expected 2048");
   expect_refused<int64_t>(40, 65, "panel_bytes is 1024, expected 2048");
   expect_refused<int64_t>(112, 2, "scale_offset is 1024, expected 2048");
+}
+
+// 40 of K in groups of 16: 3 of them, 2 lines each.
+TEST_F(PackedWeightsFile, FieldsOfInt4) {
+  const WeightGroups plain = {16, 0, DType::kF16, Int4Zeros::kInteger, false};
+  WeightGroups ordered = plain;
+  ordered.act_order = true;
+  ordered.groups = 5;
+  for (const WeightGroups& grouped : {plain, ordered}) {
+    save(make_int4_weights(WeightLayout::kU4Vnni8N16, 17, 40, grouped));
+    ASSERT_TRUE(map(/*verify=*/true).ok()) << map(true).status().message();
+    expect_refused<int64_t>(40, (int64_t{1} << 20) + 1, "k is 1048577, expected 0 to 1048576");
+    for (const int64_t v : {0, 2}) {
+      expect_refused<int64_t>(112, v, "batch is " + std::to_string(v) + ", expected 1");
+    }
+    for (const int64_t v : {int64_t{0}, int64_t{-1}, int64_t{41}, kMin, kMax}) {
+      expect_refused<int64_t>(48, v, "group is " + std::to_string(v) + ", which is none of 1 to k");
+    }
+    for (const uint32_t v : {0u, 4u, 5u, 0xffffffffu}) {
+      expect_refused<uint32_t>(28, v, "scale_dtype is " + std::to_string(v) + ", expected 1 to 3");
+    }
+    for (const uint32_t v : {3u, 0xffffffffu}) {
+      expect_refused<uint32_t>(56, v, "zero_point is " + std::to_string(v) + ", expected 0 to 2");
+    }
+    for (const uint32_t v : {2u, 3u, 0x80000001u}) {
+      expect_refused<uint32_t>(60, v, "flags is " + std::to_string(v) + ", expected 0 to 1");
+    }
+    for (const int64_t v : {int64_t{2}, int64_t{7}, int64_t{-1}, kMin, kMax}) {
+      expect_refused<int64_t>(120, v,
+                              "groups is " + std::to_string(v) + ", which does not go with");
+    }
+    expect_refused<int64_t>(128, 0, "zero_offset is 0, expected ");
+    expect_refused<int64_t>(136, 64, "order_offset is 64, expected ");
+    // Another type of scales, other zeros: the sections behind move.
+    expect_refused<uint32_t>(28, 1, "payload_bytes is ");
+    expect_refused<uint32_t>(56, 0, "payload_bytes is ");
+    expect_refused<uint32_t>(24, 1, "dtype is 1, expected 4");
+  }
+  expect_refused<uint32_t>(60, 0, "groups is 5, which does not go with k and a group of 16");
+  save(make_int4_weights(WeightLayout::kU4Vnni8N16, 17, 40, plain));
+  expect_refused<int64_t>(120, 4, "groups is 4, which does not go with");
+  expect_refused<uint32_t>(60, 1, "payload_bytes is ");
+}
+
+// A is read at the columns that the file names: these are looked at without verify, each of them.
+TEST_F(PackedWeightsFile, ColumnsOfInt4AreInRange) {
+  constexpr int64_t kDepth = 2 * 129 * 16;
+  save(make_int4_weights(WeightLayout::kU4Vnni8N16, 3, 129 * 16,
+                         {16, 2 * 129, DType::kF16, Int4Zeros::kSymmetric, true}));
+  ASSERT_TRUE(map().ok()) << map().status().message();
+  const auto section = kFilePage + static_cast<size_t>(image_.get<int64_t>(136));
+  for (const int32_t column : {-2, 129 * 16, std::numeric_limits<int32_t>::min()}) {
+    for (const int64_t at : {int64_t{0}, int64_t{1023}, int64_t{1024}, kDepth - 1}) {
+      FileImage image = image_;
+      image.set<int32_t>(section + static_cast<size_t>(at) * 4, column);
+      const Status s = map(image);
+      EXPECT_EQ(s.code(), StatusCode::kBadFile);
+      const std::string part = "w.qpw: order " + std::to_string(at) + " is " +
+                               std::to_string(column) + ", which is no column";
+      EXPECT_NE(s.message().find(part), std::string::npos) << s.message() << "\n" << part;
+    }
+  }
 }
 
 // Fields that look at one another: a header that is right in itself over too few bytes.

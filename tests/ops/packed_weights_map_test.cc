@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <fstream>
 #include <thread>
@@ -18,9 +20,9 @@
 namespace quern::test {
 namespace {
 
-constexpr WeightLayout kLayouts[] = {WeightLayout::kBf16Vnni2N16, WeightLayout::kU8Vnni4N16,
-                                     WeightLayout::kBf16Vnni2N16GateUp,
-                                     WeightLayout::kU8Vnni4N16GateUp};
+constexpr WeightLayout kLayouts[] = {
+    WeightLayout::kBf16Vnni2N16,     WeightLayout::kU8Vnni4N16, WeightLayout::kBf16Vnni2N16GateUp,
+    WeightLayout::kU8Vnni4N16GateUp, WeightLayout::kU4Vnni8N16, WeightLayout::kU4Vnni8N16GateUp};
 
 std::string bytes_of(const PackedWeights& w) {
   return std::string(reinterpret_cast<const char*>(w.data()), w.bytes());
@@ -53,6 +55,35 @@ TEST(PackedWeightsMap, ComesBackAsItWas) {
       EXPECT_FALSE(mapped.empty());
       // And once more from the mapped ones.
       EXPECT_EQ(bytes_of(saved_and_mapped(mapped, dir.file("again"))), bytes_of(weights));
+    }
+  }
+}
+
+TEST(PackedWeightsMap, Int4ComesBackAsItWas) {
+  const TempDir dir;
+  for (const auto& [n, k] : {std::pair{1, 1}, {16, 64}, {17, 33}, {300, 129}, {0, 5}, {5, 0}}) {
+    for (int variant = 0; variant < 18; ++variant) {
+      const WeightGroups grouped = {24, 0,
+                                    std::array{DType::kF16, DType::kBF16, DType::kF32}[variant % 3],
+                                    static_cast<Int4Zeros>(variant / 3 % 3), variant >= 9};
+      const PackedWeights weights = make_int4_weights(WeightLayout::kU4Vnni8N16, n, k, grouped);
+      const PackedWeights mapped = saved_and_mapped(weights, dir.file("w"));
+      EXPECT_EQ(bytes_of(mapped), bytes_of(weights)) << variant << ' ' << n << ' ' << k;
+      EXPECT_EQ(mapped.group(), std::min(k, 24));
+      EXPECT_EQ(mapped.groups(), (k + 23) / 24);
+      EXPECT_EQ(mapped.scale_dtype(), grouped.scale);
+      EXPECT_EQ(mapped.zeros(), grouped.zeros);
+      EXPECT_EQ(mapped.act_order(), grouped.act_order);
+      const auto offset = [](const PackedWeights& w, const void* section) {
+        return section == nullptr ? -1 : static_cast<const std::byte*>(section) - w.data();
+      };
+      EXPECT_EQ(mapped.scales(), nullptr);
+      EXPECT_EQ(offset(mapped, mapped.group_scales()), offset(weights, weights.group_scales()));
+      EXPECT_EQ(offset(mapped, mapped.group_zeros()), offset(weights, weights.group_zeros()));
+      EXPECT_EQ(offset(mapped, mapped.order()), offset(weights, weights.order()));
+      EXPECT_NE(mapped.group_scales(), nullptr);
+      EXPECT_EQ(mapped.group_zeros() != nullptr, grouped.zeros != Int4Zeros::kSymmetric);
+      EXPECT_EQ(mapped.order() != nullptr, grouped.act_order);
     }
   }
 }

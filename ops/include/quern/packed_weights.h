@@ -5,7 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "quern/dtype.h"
 #include "quern/export.h"
+#include "quern/int4_weights.h"
 #include "quern/status.h"
 
 namespace quern {
@@ -26,14 +28,26 @@ enum class WeightLayout : uint32_t {
   /// As the two above with panels alternating: gate columns 16 p.., up columns 16 p...
   kBf16Vnni2N16GateUp = 0x0112,
   kU8Vnni4N16GateUp = 0x0212,
+  /// 4-bit codes, 8 depths of 16 columns a line. K is cut into groups whose columns share a scale;
+  /// each takes `padded` depths, the same number for all (ops/group_layout.h), so that depth
+  /// d = g * padded + r is column r of group g. Panel p, line i, 32-bit word c, nibble j: the code
+  /// of column 16 p + c at depth 8 i + (0, 4, 2, 6, 1, 5, 3, 7)[j]; 0 where a group has no such
+  /// column and beyond N. No padding to tiles: a panel is its groups. Then, each from a multiple of
+  /// 64 bytes on: scales [panel][group][16] of the checkpoint's type; zeros [panel][group][16],
+  /// u8 or f32, none where symmetric; with act_order the column of K, s32, that stands at each
+  /// depth, -1 for padding. Scales and zeros are 0 beyond N.
+  kU4Vnni8N16 = 0x0411,
+  kU4Vnni8N16GateUp = 0x0412,
 };
 
-/// "bf16.vnni2.n16.v2", "u8.vnni4.n16.v2", with ".gateup" where panels alternate.
+/// "bf16.vnni2.n16.v2", "u8.vnni4.n16.v2", "u4.vnni8.n16.v1", with ".gateup" where panels
+/// alternate.
 QUERN_API const char* to_string(WeightLayout layout) noexcept;
 
 struct MapWeightsOptions {
   /// Reads the whole file once and compares its checksum. Without it a map is two reads of a page,
-  /// whatever the size, and a flipped bit among the weights is a flipped bit among the weights.
+  /// whatever the size (and of the columns that act_order names, 4 bytes each), and a flipped bit
+  /// among the weights is a flipped bit among the weights.
   bool verify = false;
 };
 
@@ -71,8 +85,20 @@ class QUERN_API PackedWeights {
 
   /// Bytes from one panel of 16 columns to the next.
   int64_t panel_bytes() const noexcept { return panel_bytes_; }
-  /// Null where the layout has no scales.
+  /// One f32 a padded column. Null where the layout has none.
   const float* scales() const noexcept;
+
+  /// Of int4 layouts; 0 for the others. Columns of K that share a scale, at most k, and how many
+  /// such groups there are as packed: act_order cuts one with more columns into several.
+  int64_t group() const noexcept { return group_; }
+  int64_t groups() const noexcept { return groups_; }
+  DType scale_dtype() const noexcept { return scale_dtype_; }
+  Int4Zeros zeros() const noexcept { return zeros_; }
+  bool act_order() const noexcept { return act_order_; }
+  /// The sections that the int4 layouts describe. Null where the weights have no such section.
+  const void* group_scales() const noexcept;
+  const void* group_zeros() const noexcept;
+  const int32_t* order() const noexcept;
 
  private:
   friend class PackedWeightsBuilder;
@@ -83,6 +109,13 @@ class QUERN_API PackedWeights {
   int64_t panel_bytes_ = 0;
   size_t bytes_ = 0;
   size_t scale_offset_ = 0;
+  size_t zero_offset_ = 0;
+  size_t order_offset_ = 0;
+  int64_t group_ = 0;
+  int64_t groups_ = 0;
+  DType scale_dtype_ = DType::kF32;
+  Int4Zeros zeros_ = Int4Zeros::kSymmetric;
+  bool act_order_ = false;
   std::shared_ptr<const std::byte> data_;
 };
 
