@@ -14,7 +14,8 @@ namespace {
 constexpr int64_t kMaxNumber = int64_t{1} << 62;
 constexpr int64_t kMaxThreadsNumber = INT32_MAX;
 
-constexpr std::array<std::string_view, 4> kOps = {"quantize_rows", "int8_gemm", "bf16_gemm", "bmm"};
+constexpr std::array<std::string_view, 5> kOps = {"quantize_rows", "int4_gemm", "int8_gemm",
+                                                  "bf16_gemm", "bmm"};
 
 // In the order of the grammar.
 enum class Key {
@@ -26,14 +27,17 @@ enum class Key {
   kA,
   kActivations,
   kB,
+  kZeros,
+  kScale,
+  kOrder,
   kC,
   kEpilogue,
   kIsa,
   kThreads,
   kCold
 };
-constexpr std::array<std::string_view, 13> kKeys = {"b", "m", "n",   "k",   "g",   "a",   "act",
-                                                    "w", "c", "epi", "isa", "thr", "cold"};
+constexpr std::array<std::string_view, 16> kKeys = {
+    "b", "m", "n", "k", "g", "a", "act", "w", "z", "s", "order", "c", "epi", "isa", "thr", "cold"};
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
                              DType::kS8,  DType::kU8,   DType::kS32};
@@ -42,6 +46,8 @@ constexpr Int8Activations kActivations[] = {Int8Activations::kDynamicS8, Int8Act
                                             Int8Activations::kBF16};
 constexpr BmmOperand kOperands[] = {BmmOperand::kBF16, BmmOperand::kS8, BmmOperand::kPlainNK,
                                     BmmOperand::kPlainKN};
+constexpr Int4Zeros kZeros[] = {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32};
+constexpr DType kInt4Scales[] = {DType::kF16, DType::kBF16, DType::kF32};
 
 std::string_view name_of(Int8Activations a) noexcept {
   switch (a) {
@@ -64,6 +70,17 @@ std::string_view name_of(BmmOperand b) noexcept {
       return "nk";
     case BmmOperand::kPlainKN:
       return "kn";
+  }
+  return "?";
+}
+std::string_view name_of(Int4Zeros z) noexcept {
+  switch (z) {
+    case Int4Zeros::kSymmetric:
+      return "sym";
+    case Int4Zeros::kInteger:
+      return "u4";
+    case Int4Zeros::kF32:
+      return "f32";
   }
   return "?";
 }
@@ -193,9 +210,13 @@ Status parse_epilogue(Token token, Epilogue* out) noexcept {
 }
 
 Status parse_activations(Token token, Problem* p) noexcept {
-  return parse_enum(token, kActivations,
-                    "problem string: act is s8dyn, s8 or bf16; not so at byte {0}",
-                    &p->activations);
+  const Status s =
+      parse_enum(token, kActivations,
+                 "problem string: act is s8dyn, s8 or bf16; not so at byte {0}", &p->activations);
+  if (s.ok() && p->op == "int4_gemm" && p->activations == Int8Activations::kS8) {
+    return fault("problem string: act of int4_gemm is s8dyn or bf16; not so at byte {0}", token.at);
+  }
+  return s;
 }
 
 Status parse_threads(Token token, Problem* p) noexcept {
@@ -205,11 +226,9 @@ Status parse_threads(Token token, Problem* p) noexcept {
   return Status();
 }
 
-Status parse_cold(Token token, Problem* p) noexcept {
-  if (token.text != "0" && token.text != "1") {
-    return fault("problem string: cold is 0 or 1; not so at byte {0}", token.at);
-  }
-  p->cold = token.text == "1";
+Status parse_flag(Token token, const char* error, bool* out) noexcept {
+  if (token.text != "0" && token.text != "1") return fault(error, token.at);
+  *out = token.text == "1";
   return Status();
 }
 
@@ -234,6 +253,15 @@ Status parse_value(Key key, Token value, Problem* p) noexcept {
     case Key::kB:
       return parse_enum(value, kOperands,
                         "problem string: w is bf16, s8, nk or kn; not so at byte {0}", &p->b);
+    case Key::kZeros:
+      return parse_enum(value, kZeros, "problem string: z is sym, u4 or f32; not so at byte {0}",
+                        &p->zeros);
+    case Key::kScale:
+      return parse_enum(value, kInt4Scales,
+                        "problem string: s is f16, bf16 or f32; not so at byte {0}", &p->scale);
+    case Key::kOrder:
+      return parse_flag(value, "problem string: order is 0 or 1; not so at byte {0}",
+                        &p->act_order);
     case Key::kC:
       return parse_enum(value, kDTypes, kDTypeRule, &p->c);
     case Key::kEpilogue:
@@ -244,7 +272,7 @@ Status parse_value(Key key, Token value, Problem* p) noexcept {
     case Key::kThreads:
       return parse_threads(value, p);
     case Key::kCold:
-      return parse_cold(value, p);
+      return parse_flag(value, "problem string: cold is 0 or 1; not so at byte {0}", &p->cold);
   }
   return Status(StatusCode::kInternal, "problem string: key {0} has no parser",
                 static_cast<int64_t>(key));
@@ -262,15 +290,21 @@ Status parse_field(Token token, int* last, uint32_t* seen, Problem* p) noexcept 
   if ((*seen >> index & 1u) != 0) return fault("problem string: key twice at byte {0}", token.at);
   if (index < *last) {
     return fault(
-        "problem string: keys come in the order b m n k g a act w c epi isa thr cold; not "
-        "so at byte {0}",
+        "problem string: keys come in the order b m n k g a act w z s order c epi isa thr "
+        "cold; not so at byte {0}",
         token.at);
   }
   *seen |= 1u << index;
   *last = index;
   const Key key = static_cast<Key>(index);
-  if (key == Key::kActivations && p->op != "int8_gemm") {
-    return fault("problem string: act belongs to int8_gemm only; found at byte {0}", token.at);
+  const bool int4 = p->op == "int4_gemm";
+  if (key == Key::kActivations && !int4 && p->op != "int8_gemm") {
+    return fault("problem string: act belongs to int4_gemm and int8_gemm only; found at byte {0}",
+                 token.at);
+  }
+  if ((key == Key::kZeros || key == Key::kScale || key == Key::kOrder) && !int4) {
+    return fault("problem string: z, s and order belong to int4_gemm only; found at byte {0}",
+                 token.at);
   }
   if ((key == Key::kBatch || key == Key::kB) && p->op != "bmm") {
     return fault("problem string: b and w belong to bmm only; found at byte {0}", token.at);
@@ -292,6 +326,9 @@ void write_problem(const Problem& p, ProblemOf of, TextWriter* out) noexcept {
   put_enum(Key::kA, p.a, defaults.a, out);
   put_enum(Key::kActivations, p.activations, defaults.activations, out);
   put_enum(Key::kB, p.b, defaults.b, out);
+  put_enum(Key::kZeros, p.zeros, defaults.zeros, out);
+  put_enum(Key::kScale, p.scale, defaults.scale, out);
+  put_number(Key::kOrder, p.act_order ? 1 : 0, out);
   put_enum(Key::kC, p.c, defaults.c, out);
   put_epilogue(p.epilogue, out);
   put_enum(Key::kIsa, p.isa, defaults.isa, out);
@@ -313,7 +350,8 @@ Result<Problem> parse_problem(std::string_view text) {
   const std::string_view op = text.substr(0, end);
   if (std::find(kOps.begin(), kOps.end(), op) == kOps.end()) {
     return fault(
-        "problem string: the op at byte {0} is none of quantize_rows, int8_gemm, bf16_gemm, bmm",
+        "problem string: the op at byte {0} is none of quantize_rows, int4_gemm, int8_gemm, "
+        "bf16_gemm, bmm",
         0);
   }
   p.op = op;
@@ -333,8 +371,9 @@ bool operator==(const Problem& x, const Problem& y) noexcept {
   const Epilogue& f = y.epilogue;
   return x.op == y.op && x.batch == y.batch && x.b == y.b && x.m == y.m && x.n == y.n &&
          x.k == y.k && x.group == y.group && x.a == y.a && x.activations == y.activations &&
-         x.c == y.c && e.bias == f.bias && e.activation == f.activation &&
-         e.residual == f.residual && x.isa == y.isa && x.threads == y.threads && x.cold == y.cold;
+         x.zeros == y.zeros && x.scale == y.scale && x.act_order == y.act_order && x.c == y.c &&
+         e.bias == f.bias && e.activation == f.activation && e.residual == f.residual &&
+         x.isa == y.isa && x.threads == y.threads && x.cold == y.cold;
 }
 
 }  // namespace quern::inline v0

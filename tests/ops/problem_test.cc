@@ -31,6 +31,7 @@ TEST(Problem, EverySizeOfTheOpIsWrittenZerosToo) {
     const char* call;
     const char* plan;
   } names[] = {{"quantize_rows", "/m:0/k:0", "/k:0"},
+               {"int4_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
                {"int8_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
                {"bf16_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
                {"bmm", "/b:0/m:0/n:0/k:0", "/n:0/k:0"}};
@@ -88,6 +89,34 @@ TEST(Problem, ABatchAndItsB) {
   }
 }
 
+TEST(Problem, FieldsOfInt4Weights) {
+  Problem p;
+  p.op = "int4_gemm";
+  p.m = 1;
+  p.n = 4096;
+  p.k = 4096;
+  p.group = 128;
+  EXPECT_EQ(to_string(p), "int4_gemm/m:1/n:4096/k:4096/g:128");
+  p.activations = Int8Activations::kBF16;
+  p.zeros = Int4Zeros::kInteger;
+  p.scale = DType::kBF16;
+  p.act_order = true;
+  p.c = DType::kF32;
+  p.isa = IsaLevel::kAmx;
+  const std::string text =
+      "int4_gemm/m:1/n:4096/k:4096/g:128/act:bf16/z:u4/s:bf16/order:1/c:f32/isa:amx";
+  EXPECT_EQ(to_string(p), text);
+  const auto back = parse_problem(text);
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(back->activations, Int8Activations::kBF16);
+  EXPECT_EQ(back->zeros, Int4Zeros::kInteger);
+  EXPECT_EQ(back->scale, DType::kBF16);
+  EXPECT_TRUE(back->act_order);
+  const auto plain = parse_problem("int4_gemm/act:s8dyn/z:sym/s:f16/order:0");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(to_string(*plain), "int4_gemm/m:0/n:0/k:0");
+}
+
 TEST(Problem, ParsesTheExampleOfTheHeader) {
   const auto r = parse_problem(
       "int8_gemm/m:1/n:4096/k:4096/a:bf16/act:s8dyn/c:bf16/epi:bias+silu_mul/isa:avx512/thr:2/"
@@ -121,7 +150,7 @@ TEST(Problem, ExplicitDefaultsAndLimits) {
   EXPECT_EQ(r->isa, IsaLevel::kNone);
   EXPECT_EQ(r->threads, INT32_MAX);
   EXPECT_FALSE(r->cold);
-  for (const char* op : {"quantize_rows", "int8_gemm", "bf16_gemm", "bmm"}) {
+  for (const char* op : {"quantize_rows", "int4_gemm", "int8_gemm", "bf16_gemm", "bmm"}) {
     EXPECT_TRUE(parse_problem(op).ok()) << op;
   }
 }
@@ -136,7 +165,19 @@ const BadProblem kBadProblems[] = {
     {"", 0, "the op"},
     {"/", 0, "the op"},
     {"/m:1", 0, "the op"},
-    {"int4_gemm/m:1", 0, "the op"},
+    {"int2_gemm/m:1", 0, "the op"},
+    {"int4_gemm/act:s8", 14, "act of int4_gemm"},
+    {"int4_gemm/act:u8", 14, "act is"},
+    {"int4_gemm/z:u8", 12, "z is"},
+    {"int4_gemm/z:", 12, "z is"},
+    {"int4_gemm/s:s8", 12, "s is"},
+    {"int4_gemm/order:2", 16, "order is"},
+    {"int4_gemm/s:f32/z:u4", 16, "order"},
+    {"int4_gemm/order:1/s:f32", 18, "order"},
+    {"int4_gemm/w:s8", 10, "bmm only"},
+    {"int8_gemm/z:u4", 10, "int4_gemm only"},
+    {"bf16_gemm/s:f16", 10, "int4_gemm only"},
+    {"bmm/order:0", 4, "int4_gemm only"},
     {"int8_gem", 0, "the op"},
     {"int8_gemmm", 0, "the op"},
     {"INT8_GEMM", 0, "the op"},
@@ -235,8 +276,8 @@ Problem random_problem(test::Rng& rng) {
   constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
                               DType::kS8,  DType::kU8,   DType::kS32};
   Problem p;
-  p.op = rng.pick(
-      std::initializer_list<const char*>{"quantize_rows", "int8_gemm", "bf16_gemm", "bmm"});
+  p.op = rng.pick(std::initializer_list<const char*>{"quantize_rows", "int4_gemm", "int8_gemm",
+                                                     "bf16_gemm", "bmm"});
   p.m = number();
   p.n = number();
   p.k = number();
@@ -246,6 +287,12 @@ Problem random_problem(test::Rng& rng) {
   if (p.op == "bmm") {
     p.batch = number();
     p.b = static_cast<BmmOperand>(rng.in(0, 3));
+  }
+  if (p.op == "int4_gemm") {
+    p.activations = rng.one_in(2) ? Int8Activations::kBF16 : Int8Activations::kDynamicS8;
+    p.zeros = static_cast<Int4Zeros>(rng.in(0, 2));
+    p.scale = rng.pick(std::initializer_list<DType>{DType::kF16, DType::kBF16, DType::kF32});
+    p.act_order = rng.one_in(2);
   }
   if (p.op == "int8_gemm") p.activations = static_cast<Int8Activations>(rng.in(0, 2));
   p.epilogue.bias = rng.one_in(2);
@@ -272,7 +319,7 @@ TEST(Problem, ParseInvertsToString) {
 // Any change of one byte of a legal string either parses to something that prints and parses again,
 // or is refused with an offset inside the text.
 TEST(Problem, MutatedTextNeverBreaksTheParser) {
-  constexpr char kAlphabet[] = "/:+mnkgaceitshr0123456789bf_ \n\xff";
+  constexpr char kAlphabet[] = "/:+mnkgaceitshrzuod0123456789bf_ \n\xff";
   for (uint64_t seed = 1; seed <= 20'000; ++seed) {
     test::Rng rng(seed);
     std::string text = to_string(random_problem(rng));
@@ -313,6 +360,9 @@ TEST(Problem, EqualityLooksAtEveryField) {
   EXPECT_TRUE(differs([](Problem& p) { p.group = 1; }));
   EXPECT_TRUE(differs([](Problem& p) { p.a = DType::kF32; }));
   EXPECT_TRUE(differs([](Problem& p) { p.activations = Int8Activations::kS8; }));
+  EXPECT_TRUE(differs([](Problem& p) { p.zeros = Int4Zeros::kInteger; }));
+  EXPECT_TRUE(differs([](Problem& p) { p.scale = DType::kF32; }));
+  EXPECT_TRUE(differs([](Problem& p) { p.act_order = true; }));
   EXPECT_TRUE(differs([](Problem& p) { p.c = DType::kF32; }));
   EXPECT_TRUE(differs([](Problem& p) { p.epilogue.bias = true; }));
   EXPECT_TRUE(differs([](Problem& p) { p.epilogue.activation = Activation::kSiluMul; }));

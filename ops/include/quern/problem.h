@@ -8,6 +8,7 @@
 #include "quern/dtype.h"
 #include "quern/epilogue.h"
 #include "quern/export.h"
+#include "quern/int4_weights.h"
 #include "quern/int8_activations.h"
 #include "quern/isa.h"
 #include "quern/status.h"
@@ -20,31 +21,35 @@ inline namespace v0 {
 /// fields at their default left out, except sizes: b (bmm), m, n (not
 /// quantize_rows) and k are written even where they are 0. For example
 ///   int8_gemm/m:1/n:4096/k:4096/a:bf16/act:s8dyn/c:bf16/epi:bias+silu_mul/isa:avx512/thr:2/cold:1
+///   int4_gemm/m:1/n:4096/k:4096/g:128/act:bf16/z:u4/s:bf16/order:1/isa:amx
 ///   bmm/b:128/m:1/n:512/k:128/w:s8/isa:avx512/thr:2/cold:1
 struct Problem {
-  std::string op;          ///< "quantize_rows", "int8_gemm", "bf16_gemm", "bmm"
+  std::string op;          ///< "quantize_rows", "int4_gemm", "int8_gemm", "bf16_gemm", "bmm"
   int64_t batch = 0;       ///< b: (bmm only)
   int64_t m = 0;           ///< m:
   int64_t n = 0;           ///< n:
   int64_t k = 0;           ///< k:
-  int64_t group = 0;       ///< g:
+  int64_t group = 0;       ///< g: (0, left out: all of K)
   DType a = DType::kBF16;  ///< a:
-  Int8Activations activations =
-      Int8Activations::kDynamicS8;   ///< act: s8dyn, s8, bf16 (int8_gemm only)
-  BmmOperand b = BmmOperand::kBF16;  ///< w: bf16, s8, nk, kn (bmm only)
-  DType c = DType::kBF16;            ///< c:
-  Epilogue epilogue;                 ///< epi: bias+silu_mul+residual
-  IsaLevel isa = IsaLevel::kNone;    ///< isa: (none: left out)
-  int32_t threads = 0;               ///< thr: (0: left out)
-  bool cold = false;                 ///< cold:1
+  /// act: s8dyn, bf16 (int4_gemm and int8_gemm), s8 (int8_gemm only)
+  Int8Activations activations = Int8Activations::kDynamicS8;
+  BmmOperand b = BmmOperand::kBF16;         ///< w: bf16, s8, nk, kn (bmm only)
+  Int4Zeros zeros = Int4Zeros::kSymmetric;  ///< z: sym, u4, f32 (int4_gemm only)
+  DType scale = DType::kF16;                ///< s: f16, bf16, f32 (int4_gemm only)
+  bool act_order = false;                   ///< order:1 (int4_gemm only)
+  DType c = DType::kBF16;                   ///< c:
+  Epilogue epilogue;                        ///< epi: bias+silu_mul+residual
+  IsaLevel isa = IsaLevel::kNone;           ///< isa: (none: left out)
+  int32_t threads = 0;                      ///< thr: (0: left out)
+  bool cold = false;                        ///< cold:1
 };
 
 QUERN_API std::string to_string(const Problem& problem);
-/// The inverse: parse(to_string(p)) == p for every p that a string can hold: op one of the four,
-/// numbers in [0, 2^62], threads >= 0, enum values that exist, `activations` at its default
-/// unless op is int8_gemm, `batch` and `b` at theirs unless it is bmm. (Any other p has a string
-/// too, which does not parse.) kInvalidArgument for an unknown op, key or value, a key twice, a
-/// number out of [0, 2^62] or trailing text; value(0) is the byte offset of the fault.
+/// The inverse: parse(to_string(p)) == p for every p that a string can hold: op one of the five,
+/// numbers in [0, 2^62], threads >= 0, enum values that exist, and fields of other ops at their
+/// default. (Any other p has a string too, which does not parse.) kInvalidArgument for an unknown
+/// op, key or value, a key twice, a number out of [0, 2^62] or trailing text; value(0) is the byte
+/// offset of the fault.
 QUERN_API Result<Problem> parse_problem(std::string_view text);
 QUERN_API bool operator==(const Problem& x, const Problem& y) noexcept;
 
