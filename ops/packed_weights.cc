@@ -37,9 +37,9 @@ LayoutTraits layout_traits(WeightLayout layout) noexcept {
     case WeightLayout::kU8Vnni4N16GateUp:
       return {DType::kU8, 2, 4, true};
     case WeightLayout::kU4Vnni8N16:
-      return {DType::kU8, 1, 8, false, true};
+      return {DType::kU4, 1, 8, false, true};
     case WeightLayout::kU4Vnni8N16GateUp:
-      return {DType::kU8, 2, 8, false, true};
+      return {DType::kU4, 2, 8, false, true};
     case WeightLayout::kBf16Vnni2N16GateUp:
       return {DType::kBF16, 2, 2, false};
     case WeightLayout::kBf16Vnni2N16:

@@ -13,7 +13,7 @@ namespace quern::inline v0 {
 
 /// How many parts (matrices) a layout interleaves, and the bytes of one 64-byte line's depth.
 struct LayoutTraits {
-  DType dtype = DType::kBF16;  ///< what the panels hold; bytes of two codes count as u8
+  DType dtype = DType::kBF16;  ///< what the panels hold
   int parts = 1;               ///< 2: gate and up panels alternate
   int k_step = 2;              ///< depths in one 64-byte line of a panel
   bool scales = false;         ///< one f32 a padded packed column behind the panels

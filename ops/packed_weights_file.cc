@@ -152,10 +152,10 @@ Status read_groups(const Header& h, std::string_view path, WeightGroups* out) no
   }
   if (h.flags > Header::kActOrder) return out_of_range(path, "flags", h.flags, Header::kActOrder);
   const bool act_order = h.flags == Header::kActOrder;
-  // A group is cut into ceil(its columns / group): not fewer than k / group of them, and with at
-  // most one that is not full for each group there is, fewer than twice as many.
-  const int64_t whole = GroupLayout(h.k, h.group).groups;
-  if (act_order ? h.groups < whole || h.groups > 2 * whole : h.groups != whole) {
+  // g_idx may name groups of any size, each of which is cut: full ones at best, single columns at
+  // worst.
+  const int64_t full = GroupLayout(h.k, h.group).groups;
+  if (h.groups < full || h.groups > (act_order ? h.k : full)) {
     return bad(path, "{f}: {s} is {0}, which does not go with k and a group of {1}", "groups",
                h.groups, h.group);
   }

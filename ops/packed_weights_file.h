@@ -20,7 +20,7 @@ struct WeightFileHeader {
   uint32_t version;       ///< kVersion
   uint32_t header_bytes;  ///< kHeaderBytes
   uint32_t layout;        ///< WeightLayout
-  uint32_t dtype;         ///< DType of the stored weights: bf16 (1) or u8 (4), also two u4 a byte
+  uint32_t dtype;         ///< DType of the stored weights: bf16 (1), u8 (4) or u4 (6)
   uint32_t scale_dtype;   ///< DType of the scales plus 1: f32 (1), bf16 (2), f16 (3); 0: no scales
   int64_t n;
   int64_t k;

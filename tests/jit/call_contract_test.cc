@@ -139,11 +139,28 @@ class Arena {
     args.sum_stride = 16;
     return args;
   }
+  Int4PackArgs int4_pack(bool missing_depths) {
+    std::fill(std::begin(column_), std::end(column_), bytes_.data());
+    for (int32_t i = 0; i < 19 * 8; ++i) depths_[i] = missing_depths && i % 3 == 0 ? -1 : i;
+    Int4PackArgs args;
+    args.words = bytes_.data();
+    args.row_step = 128;
+    args.column = column_;
+    args.depths = depths_;
+    args.to = bytes_.data() + kBytes / 2;
+    args.to_step = 2048;
+    args.lines = 19;
+    args.panels = 2;
+    args.columns = missing_depths ? 5 : 16;
+    return args;
+  }
 
  private:
   static constexpr size_t kBytes = 64 << 10;
   std::vector<uint8_t> bytes_;
   uint32_t control_[2] = {};
+  const void* column_[16] = {};
+  int32_t depths_[19 * 8] = {};
 };
 
 template <typename Fixture>
@@ -172,8 +189,11 @@ class CallContractOf : public Fixture {
         for (const bool other_way_out : {false, true}) {
           const GemmArgs gemm = arena.gemm(other_way_out, kernel.rows);
           const QuantizeRowsArgs rows = arena.quantize_rows(other_way_out);
-          const void* args =
-              kernel.args == KernelArgs::kGemm ? static_cast<const void*>(&gemm) : &rows;
+          const Int4PackArgs codes = arena.int4_pack(other_way_out);
+          const void* args = kernel.args == KernelArgs::kGemm ? static_cast<const void*>(&gemm)
+                             : kernel.args == KernelArgs::kQuantizeRows
+                                 ? static_cast<const void*>(&rows)
+                                 : &codes;
           call((*block)->entry(), args, kMxcsr[setting], kX87[setting]);
           ASSERT_NO_FATAL_FAILURE(expect_contract(kernel.name));
           ASSERT_NO_FATAL_FAILURE(after_call(kernel.name));

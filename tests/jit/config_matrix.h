@@ -7,6 +7,7 @@
 #include "jit/bf16_gemm_amx.h"
 #include "jit/bf16_gemm_avx512.h"
 #include "jit/bf16_gemm_fma_avx512.h"
+#include "jit/int4_pack_avx512.h"
 #include "jit/int8_gemm_amx.h"
 #include "jit/int8_gemm_avx512.h"
 #include "jit/kernel.h"
@@ -125,8 +126,20 @@ inline std::vector<QuantizeRowsAvx512Config> all_quantize_rows() {
   return all;
 }
 
+inline std::vector<Int4PackAvx512Config> all_int4_pack() {
+  std::vector<Int4PackAvx512Config> all;
+  for (int storage = 0; storage <= 3; ++storage) {
+    for (int by = 0; by <= 2; ++by) {
+      for (bool poison : {false, true}) {
+        all.push_back({static_cast<Int4Storage>(storage), static_cast<Int4PackBy>(by), poison});
+      }
+    }
+  }
+  return all;
+}
+
 /// Which argument struct a kernel takes.
-enum class KernelArgs { kGemm, kQuantizeRows };
+enum class KernelArgs { kGemm, kQuantizeRows, kInt4Pack };
 
 /// What tests of all kernels need to know of one.
 struct AnyKernel {
@@ -144,6 +157,9 @@ constexpr KernelArgs args_of(const GemmConfig&) {
 constexpr KernelArgs args_of(const QuantizeRowsAvx512Config&) {
   return KernelArgs::kQuantizeRows;
 }
+constexpr KernelArgs args_of(const Int4PackAvx512Config&) {
+  return KernelArgs::kInt4Pack;
+}
 inline bool uses_bf16(const GemmConfig& config) {
   return config.bf16 && config.epilogue.c == DType::kBF16;
 }
@@ -151,6 +167,9 @@ inline bool uses_bf16(const Bf16GemmAvx512Config&) {
   return true;
 }
 inline bool uses_bf16(const QuantizeRowsAvx512Config&) {
+  return false;
+}
+inline bool uses_bf16(const Int4PackAvx512Config&) {
   return false;
 }
 
@@ -166,11 +185,17 @@ constexpr IsaLevel level_of(const Bf16GemmAmxConfig&) {
 constexpr IsaLevel level_of(const QuantizeRowsAvx512Config&) {
   return IsaLevel::kAvx512;
 }
+constexpr IsaLevel level_of(const Int4PackAvx512Config&) {
+  return IsaLevel::kAvx512;
+}
 
 constexpr int rows_of(const GemmConfig& config) {
   return config.mr;
 }
 constexpr int rows_of(const QuantizeRowsAvx512Config&) {
+  return 0;
+}
+constexpr int rows_of(const Int4PackAvx512Config&) {
   return 0;
 }
 
@@ -192,6 +217,7 @@ inline std::vector<AnyKernel> every_kernel() {
   add_legal(all_int8_amx(), &all);
   add_legal(all_bf16_amx(), &all);
   add_legal(all_quantize_rows(), &all);
+  add_legal(all_int4_pack(), &all);
   return all;
 }
 

@@ -61,6 +61,7 @@ TEST(Generators, Bf16GemmFma) {
 }
 TEST(Generators, QuantizeRows) {
   check_family(all_quantize_rows(), parse_quantize_rows_avx512);
+  check_family(all_int4_pack(), parse_int4_pack_avx512);
 }
 TEST(Generators, Int8GemmAmx) {
   check_family(all_int8_amx(), parse_int8_gemm_amx);

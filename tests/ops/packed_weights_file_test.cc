@@ -84,7 +84,7 @@ TEST_F(PackedWeightsFile, FormatOfInt4IsTheDocumentedOne) {
                          {16, 5, DType::kBF16, Int4Zeros::kF32, true}));
   const FileImage& f = image_;
   EXPECT_EQ(f.get<uint32_t>(20), 0x0412u);
-  EXPECT_EQ(f.get<uint32_t>(24), 4u);
+  EXPECT_EQ(f.get<uint32_t>(24), 6u);
   EXPECT_EQ(f.get<uint32_t>(28), 2u);
   EXPECT_EQ(f.get<int64_t>(48), 16);
   EXPECT_EQ(f.get<uint32_t>(56), 2u);
@@ -252,7 +252,7 @@ TEST_F(PackedWeightsFile, FieldsOfInt4) {
     for (const uint32_t v : {2u, 3u, 0x80000001u}) {
       expect_refused<uint32_t>(60, v, "flags is " + std::to_string(v) + ", expected 0 to 1");
     }
-    for (const int64_t v : {int64_t{2}, int64_t{7}, int64_t{-1}, kMin, kMax}) {
+    for (const int64_t v : {int64_t{2}, int64_t{41}, int64_t{-1}, kMin, kMax}) {
       expect_refused<int64_t>(120, v,
                               "groups is " + std::to_string(v) + ", which does not go with");
     }
@@ -261,7 +261,7 @@ TEST_F(PackedWeightsFile, FieldsOfInt4) {
     // Another type of scales, other zeros: the sections behind move.
     expect_refused<uint32_t>(28, 1, "payload_bytes is ");
     expect_refused<uint32_t>(56, 0, "payload_bytes is ");
-    expect_refused<uint32_t>(24, 1, "dtype is 1, expected 4");
+    expect_refused<uint32_t>(24, 4, "dtype is 4, expected 6");
   }
   expect_refused<uint32_t>(60, 0, "groups is 5, which does not go with k and a group of 16");
   save(make_int4_weights(WeightLayout::kU4Vnni8N16, 17, 40, plain));
