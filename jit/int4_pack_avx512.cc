@@ -76,16 +76,16 @@ class Int4PackAvx512 final : public Generator {
   Xbyak::Address nibble_bit(int r) { return ptr_b[rip + bits_ + 4 * r]; }
 
   Int4PackAvx512Config config_;
-  Xbyak::Reg64 to_, lines_;                // every kernel
-  Xbyak::Reg64 at_, to_panel_, panels_;    // a line of panels
-  Xbyak::Reg64 words_, ahead_, step_;      // by words
-  Xbyak::Reg64 column_;                    // kRowMajor: the 16 addresses
-  Xbyak::Reg64 depths_, offset_, last_;    // by depths
+  Xbyak::Reg64 to_, lines_;              // every kernel
+  Xbyak::Reg64 at_, to_panel_, panels_;  // a line of panels
+  Xbyak::Reg64 words_, ahead_, step_;    // by words
+  Xbyak::Reg64 column_;                  // kRowMajor: the 16 addresses
+  Xbyak::Reg64 depths_, offset_, last_;  // by depths
   std::array<Xbyak::Reg64, kDepths> row_;
   Xbyak::Zmm line_, word_, tmp_, sign_;
   std::array<Xbyak::Zmm, kDepths> turn_, keep_;
   std::array<Xbyak::Zmm, kLanes> in_, out_;
-  std::array<Xbyak::Zmm, 2> address_;      // of eight columns each
+  std::array<Xbyak::Zmm, 2> address_;  // of eight columns each
   Xbyak::Opmask columns_, high_columns_, rest_, gathered_;
   Xbyak::Label exchanged_, masks_, bits_, awq_bits_;
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <string>
 #include <vector>
@@ -151,6 +152,9 @@ struct AnyKernel {
   std::function<Result<GeneratedCode>()> make;
 };
 
+template <typename Config>
+concept NotAGemm = !std::derived_from<Config, GemmConfig>;
+
 constexpr KernelArgs args_of(const GemmConfig&) {
   return KernelArgs::kGemm;
 }
@@ -166,10 +170,8 @@ inline bool uses_bf16(const GemmConfig& config) {
 inline bool uses_bf16(const Bf16GemmAvx512Config&) {
   return true;
 }
-inline bool uses_bf16(const QuantizeRowsAvx512Config&) {
-  return false;
-}
-inline bool uses_bf16(const Int4PackAvx512Config&) {
+template <NotAGemm Config>
+bool uses_bf16(const Config&) {
   return false;
 }
 
@@ -182,20 +184,16 @@ constexpr IsaLevel level_of(const Int8GemmAmxConfig&) {
 constexpr IsaLevel level_of(const Bf16GemmAmxConfig&) {
   return IsaLevel::kAmx;
 }
-constexpr IsaLevel level_of(const QuantizeRowsAvx512Config&) {
-  return IsaLevel::kAvx512;
-}
-constexpr IsaLevel level_of(const Int4PackAvx512Config&) {
+template <NotAGemm Config>
+constexpr IsaLevel level_of(const Config&) {
   return IsaLevel::kAvx512;
 }
 
 constexpr int rows_of(const GemmConfig& config) {
   return config.mr;
 }
-constexpr int rows_of(const QuantizeRowsAvx512Config&) {
-  return 0;
-}
-constexpr int rows_of(const Int4PackAvx512Config&) {
+template <NotAGemm Config>
+constexpr int rows_of(const Config&) {
   return 0;
 }
 

@@ -16,10 +16,10 @@ namespace {
 
 using test::Flush;
 using test::GuardBuffer;
-using test::Int4Words;
 using test::int4_code_words;
+using test::Int4Words;
 
-constexpr int kPadding = 11;     // what checkpoints may hold beyond n and k
+constexpr int kPadding = 11;  // what checkpoints may hold beyond n and k
 constexpr uint8_t kUntouched = 0x5a;
 
 struct Case {
