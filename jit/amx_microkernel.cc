@@ -82,12 +82,14 @@ void AmxMicrokernel::emit_palettes() {
   for (int m = shape().mr - 15; m <= shape().mr; ++m) {
     const auto low = static_cast<uint8_t>(std::min(m, 16));
     const auto high = static_cast<uint8_t>(row_tiles() == 2 ? m - 16 : m);
-    const uint8_t whole = 16;
-    const uint8_t b5 = row_tiles() == 2 ? high : whole;
-    const uint8_t rows[8] = {low, low, high, high, low, b5, whole, whole};
+    const auto whole = static_cast<uint8_t>(step_.tile_bytes / 4);  // rows of a tile of weights
+    const bool a5 = row_tiles() == 2;  // else it is one of weights
+    const uint8_t rows[8] = {low, low, high, high, low, a5 ? high : whole, whole, whole};
+    const int a_bytes = step_.tile_bytes;
+    const int bytes[8] = {64, 64, 64, 64, a_bytes, a5 ? a_bytes : 64, 64, 64};
     db(1);                               // the palette: 8 tiles of up to 16 rows of 64 bytes
     for (int i = 1; i < 16; ++i) db(0);  // start_row, reserved
-    for (int i = 0; i < 8; ++i) dw(64);  // bytes of a row
+    for (const int b : bytes) dw(static_cast<uint16_t>(b));  // of a row
     for (int i = 8; i < 16; ++i) dw(0);
     for (const uint8_t r : rows) db(r);
     for (int i = 8; i < 16; ++i) db(0);
@@ -161,11 +163,19 @@ void AmxMicrokernel::emit_store_partial() {
   emit_for_tiles(*partial, &AmxMicrokernel::emit_save);
 }
 
+void AmxMicrokernel::emit_save_tiles(const Xbyak::Reg64& base) {
+  emit_for_tiles(base, &AmxMicrokernel::emit_save);
+}
+
+void AmxMicrokernel::emit_walk(const Xbyak::RegExp& first) {
+  row_ = gp.take("row");
+  lea(row_, ptr[first]);
+}
+
 void AmxMicrokernel::emit_stage() {
   static_assert(kStagedC == 0, "the walk begins at tiles()");
-  emit_for_tiles(tiles_, &AmxMicrokernel::emit_save);
-  row_ = gp.take("row");
-  mov(row_, tiles_);
+  emit_save_tiles(tiles_);
+  emit_walk(Xbyak::RegExp(tiles_));
 }
 
 // The epilogue's lines of C, a K loop ahead of their use, as GemmMicrokernel does.
@@ -237,8 +247,8 @@ void AmxMicrokernel::emit_turns(const Xbyak::Reg64& count) {
     emit_prefetch();
     emit_step(a_, a_high_, s_);
     emit_after_step();
-    add(a_, 64);
-    if (row_tiles() == 2) add(a_high_, 64);
+    add(a_, step_.tile_bytes);
+    if (row_tiles() == 2) add(a_high_, step_.tile_bytes);
     for (const Xbyak::Reg64& b : b_) add(b, step_.panel_lines * 64);
   });
 }

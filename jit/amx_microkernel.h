@@ -29,6 +29,7 @@ class AmxMicrokernel : public GemmEmitter {
   struct Step {
     int k_step_log2 = 0;    ///< depth of a tile of A: 64 bytes of each row
     int panel_lines = 16;   ///< lines of a packed panel that hold that depth
+    int tile_bytes = 64;    ///< of a row of A, a multiple of 4; a tile of weights has a line for each 4
     bool round_up = false;  ///< A is padded: a partial last step is run as a whole one
   };
 
@@ -39,6 +40,10 @@ class AmxMicrokernel : public GemmEmitter {
   /// Once, before the K loop.
   virtual void emit_setup() {}
   virtual void emit_dot(const Xbyak::Tmm& acc, const Xbyak::Tmm& a, const Xbyak::Tmm& b) = 0;
+  /// The steps of this call. Overridden where more than steps is in it.
+  virtual void emit_k_loop();
+  /// `count` steps, at least one; destroys it.
+  void emit_turns(const Xbyak::Reg64& count);
   /// Brings the weights of one step into the place that emit_load_weights() reads.
   virtual void emit_fetch_weights() {}
   virtual void emit_load_weights(const Xbyak::Tmm& b, int v);
@@ -54,8 +59,13 @@ class AmxMicrokernel : public GemmEmitter {
   virtual void emit_store_partial();
 
   void emit_zero_tiles();
-  /// Tiles to GemmArgs::tiles, row by row; begins the walk over row().
-  void emit_stage();
+  /// What emit_row_to_f32() reads is brought into rows of row_bytes() in memory, and emit_walk()
+  /// begins there: the tiles, to GemmArgs::tiles.
+  virtual void emit_stage();
+  /// row() = `first`, the first of the rows that emit_rows() walks along; row() stays taken.
+  void emit_walk(const Xbyak::RegExp& first);
+  /// Every accumulator to its place in rows of row_bytes() from `base`.
+  void emit_save_tiles(const Xbyak::Reg64& base);
   /// `body` once for each row of the block.
   template <typename Body>
   void emit_rows(const Body& body) {
@@ -70,6 +80,7 @@ class AmxMicrokernel : public GemmEmitter {
   int row_tiles() const { return shape().mr / 16; }
   int row_bytes() const { return shape().nr * 64; }
   Xbyak::RegExp row() const { return Xbyak::RegExp(row_); }
+  const Xbyak::Reg64& row_register() const { return row_; }
   const Xbyak::Reg64& panel(int v) const { return b_[static_cast<size_t>(v)]; }
   const Xbyak::Reg64& line() const { return line_; }  ///< holds 64
   const Xbyak::Reg64& tiles() const { return tiles_; }
@@ -93,8 +104,6 @@ class AmxMicrokernel : public GemmEmitter {
   void emit_palettes();
   void emit_load_args();
   void emit_fetch_c();
-  void emit_k_loop();
-  void emit_turns(const Xbyak::Reg64& count);
   void emit_step(const Xbyak::Reg64& a0, const Xbyak::Reg64& a1, const Xbyak::Reg64& a_stride);
   void emit_prefetch();
   void emit_k_tail();

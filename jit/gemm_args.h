@@ -41,6 +41,22 @@ struct GemmArgs {
   const void* residual = nullptr;    ///< as c
   int64_t residual_stride = 0;
 
+  // What follows is for kernels whose weights have scales by groups of K. Their running sums are in
+  // acc from the first group on, f32, also where K is not cut.
+
+  int64_t groups = 0;  ///< of this call; K is cut between groups only
+  /// Of the K loop in each group, at least 1: 64-byte lines of a panel, or tiles.
+  int64_t group_steps = 0;
+  const void* scale = nullptr;  ///< [groups][16] of the first panel and of this call's first group
+  int64_t scale_stride = 0;     ///< bytes to the next panel's
+  const void* zero = nullptr;   ///< as scale: u8 or f32
+  int64_t zero_stride = 0;
+  /// What zero points are multiplied with, of this call's first group and the block's first row:
+  /// [groups] [rows] sums of the row over the group, a word each. s32 times 8 with the symmetric
+  /// zero; s32 with wide groups; else f32.
+  const void* group_sum = nullptr;
+  int64_t group_sum_stride = 0;  ///< bytes to the next group's
+
   /// Two words of the caller's, for kernels that change MXCSR while they multiply: kernels have no
   /// stack frame to keep it in.
   uint32_t* control = nullptr;

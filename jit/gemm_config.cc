@@ -1,6 +1,7 @@
 #include "jit/gemm_config.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "jit/config_name.h"
 
@@ -9,6 +10,12 @@ namespace {
 
 constexpr std::string_view kPoison = "poison";
 constexpr std::string_view kNoBf16 = "nobf16";
+
+constexpr std::pair<DType, std::string_view> kScaleWords[] = {
+    {DType::kF16, "sf16"}, {DType::kBF16, "sbf16"}, {DType::kF32, "sf32"}};
+constexpr std::pair<Int4Zeros, std::string_view> kZeroWords[] = {
+    {Int4Zeros::kSymmetric, "z8"}, {Int4Zeros::kInteger, "zu8"}, {Int4Zeros::kF32, "zf32"}};
+constexpr std::string_view kWideGroups = "wide";
 
 /// "epi=none" or "epi=bias+silu_mul+residual".
 std::string epilogue_word(const GemmEpilogue& epilogue) {
@@ -51,6 +58,43 @@ const char* invalid_rest(const GemmConfig& config) {
 
 bool GemmName::has(std::string_view option) const {
   return std::find(options.begin(), options.end(), option) != options.end();
+}
+
+std::vector<std::string_view> group_words(const GroupConfig& config) {
+  std::vector<std::string_view> words;
+  for (const auto& [type, word] : kScaleWords) {
+    if (type == config.scale) words.push_back(word);
+  }
+  for (const auto& [zeros, word] : kZeroWords) {
+    if (zeros == config.zeros) words.push_back(word);
+  }
+  if (config.wide) words.push_back(kWideGroups);
+  return words;
+}
+
+std::optional<GroupConfig> parse_group_words(DType a, const std::vector<std::string_view>& words) {
+  if (words.size() < 2) return std::nullopt;
+  GroupConfig config{.a = a};
+  for (const auto& [type, word] : kScaleWords) {
+    if (word == words[0]) config.scale = type;
+  }
+  for (const auto& [zeros, word] : kZeroWords) {
+    if (word == words[1]) config.zeros = zeros;
+  }
+  config.wide = words.size() > 2;
+  if (group_words(config) != words) return std::nullopt;
+  return config;
+}
+
+const char* invalid_groups(const GroupConfig& config) {
+  if (config.a != DType::kS8 && config.a != DType::kBF16) return "a must be s8 or bf16";
+  if (size_of(config.scale) < 2 || config.scale == DType::kS32) {
+    return "the scale must be f16, bf16 or f32";
+  }
+  if (config.wide && (config.a != DType::kS8 || config.zeros != Int4Zeros::kInteger)) {
+    return "wide groups are those of s8 rows and integer zeros";
+  }
+  return nullptr;
 }
 
 std::string to_string(const GemmName& name) {

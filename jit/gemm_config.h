@@ -7,6 +7,7 @@
 
 #include "quern/dtype.h"
 #include "quern/epilogue.h"
+#include "quern/int4_weights.h"
 
 namespace quern::jit {
 
@@ -36,6 +37,29 @@ struct GemmConfig {
 
   auto operator<=>(const GemmConfig&) const = default;
 };
+
+/// What kernels whose weights have a scale for each group of K add to their Config.
+struct GroupConfig {
+  DType a = DType::kBF16;     ///< of the rows: kS8 or kBF16
+  DType scale = DType::kF16;  ///< kF16, kBF16 or kF32
+  Int4Zeros zeros = Int4Zeros::kSymmetric;
+  /// s8 rows and integer zeros: groups of more than kMostNarrowGroup columns, whose sums may exceed
+  /// the integers that f32 holds.
+  bool wide = false;
+
+  /// Zero points are in the weights already: those of bf16 rows are, unless they are floats.
+  bool folds_nothing() const { return a == DType::kBF16 && zeros != Int4Zeros::kF32; }
+  auto operator<=>(const GroupConfig&) const = default;
+};
+/// 16 * 127 * 8192 < 2^24.
+constexpr int64_t kMostNarrowGroup = 8192;
+
+/// The words of a kernel's name: "sf16", "z8" or "zu8" or "zf32", then "wide".
+std::vector<std::string_view> group_words(const GroupConfig& config);
+/// The inverse; nothing for words that are not these.
+std::optional<GroupConfig> parse_group_words(DType a, const std::vector<std::string_view>& words);
+/// Null where the config is legal, else the rule it breaks.
+const char* invalid_groups(const GroupConfig& config);
 
 /// A GEMM kernel's name, taken apart:
 ///   <family>.<a><b><c>.mr6.nr4.pf16.epi=bias+silu_mul[.<option>...][.nobf16][.poison]

@@ -35,7 +35,7 @@ constexpr uint32_t kWords[] = {
 }  // namespace
 
 GemmEmitter::GemmEmitter(std::string name, const GemmConfig& shape)
-    : Generator(std::move(name), /*callee_saved=*/6, shape.poison), shape_(shape) {}
+    : CodeEmitter(std::move(name), /*callee_saved=*/6, shape.poison), shape_(shape) {}
 
 void GemmEmitter::emit_begin_rows() {
   section("epilogue");
@@ -195,14 +195,6 @@ void GemmEmitter::emit_constants() {
   for (uint32_t bits : kWords) dd(bits);
 }
 
-Xbyak::Zmm GemmEmitter::broadcast_word(const char* name, uint32_t value) {
-  TakenGp bits(gp, "bits");
-  const Xbyak::Zmm reg = vec.take(name);
-  mov(Xbyak::Reg32((*bits).getIdx()), value);
-  vpbroadcastd(reg, Xbyak::Reg32((*bits).getIdx()));
-  return reg;
-}
-
 GemmEmitter::Vectors GemmEmitter::take_vectors(const char* name) {
   Vectors vectors;
   for (int v = 0; v < shape_.nr; ++v) vectors.push_back(vec.take(name + std::to_string(v)));
@@ -287,37 +279,53 @@ void GemmEmitter::emit_scale_row(const Vectors& row, const Xbyak::RegExp& row_sc
   }
 }
 
-void GemmEmitter::emit_decode_setup() {
-  byte_mask_ = broadcast_word("byte_mask", 0xff);
-  magic_ = broadcast_word("2^23", 0x4b000000);
-  magic_zero_ = broadcast_word("2^23+128", 0x4b000080);
+void GemmEmitter::emit_load_scale(const Xbyak::Zmm& to, const Xbyak::Address& from, DType type) {
+  switch (type) {
+    case DType::kF16:
+      vcvtph2ps(to, from);
+      return;
+    case DType::kBF16:
+      vpmovzxwd(to, from);
+      vpslld(to, to, 16);
+      return;
+    default:
+      vmovups(to, from);
+  }
 }
 
-void GemmEmitter::emit_decode(const Xbyak::Zmm& to, const Xbyak::Zmm& codes, int slot) {
-  constexpr int kAndOr = 0xEA;  // (dst & src2) | src3, so that the code meets 2^23 at once
-  if (slot > 0) {
-    vpsrld(to, codes, static_cast<uint8_t>(8 * slot));
-  } else if (to.getIdx() != codes.getIdx()) {
-    vmovaps(to, codes);
+void GemmEmitter::emit_load_zero(const Xbyak::Zmm& to, const Xbyak::Address& from,
+                                 const GroupConfig& groups) {
+  if (groups.folds_nothing() || groups.zeros == Int4Zeros::kSymmetric) return;
+  if (groups.zeros == Int4Zeros::kF32) {
+    vmovups(to, from);
+    return;
   }
-  if (slot == 3) {
-    vpord(to, to, magic_);
-  } else {
-    vpternlogd(to, byte_mask_, magic_, kAndOr);
-  }
-  vsubps(to, to, magic_zero_);
+  vpmovzxbd(to, from);
+  if (!groups.wide) vcvtdq2ps(to, to);
 }
 
-void GemmEmitter::emit_decode_pairs(const Xbyak::Zmm& low, const Xbyak::Zmm& codes) {
-  TakenVec odd(vec, "odd");
-  emit_decode(low, codes, 0);
-  emit_decode(*odd, codes, 1);
-  vpsrld(low, low, 16);
-  vpord(low, low, *odd);
-  emit_decode(*odd, codes, 3);
-  emit_decode(codes, codes, 2);
-  vpsrld(codes, codes, 16);
-  vpord(codes, codes, *odd);
+// f32(acc - z sum) of integers, in whichever way is exact: the symmetric zero came with the sum;
+// integers below 2^24 are f32 as well, and a fused multiply-add rounds them once, to themselves.
+void GemmEmitter::emit_fold(const Xbyak::Zmm& acc, const Xbyak::Zmm& scale, const Xbyak::Zmm& zero,
+                            const Xbyak::RegExp& group_sum, const Xbyak::RegExp& sums,
+                            const GroupConfig& groups) {
+  const bool integer = groups.a == DType::kS8;
+  if (!groups.folds_nothing()) {
+    if (groups.zeros == Int4Zeros::kSymmetric) {
+      vpsubd(acc, acc, ptr_b[group_sum]);
+      vcvtdq2ps(acc, acc);
+    } else if (groups.zeros == Int4Zeros::kInteger && groups.wide) {
+      TakenVec product(vec, "z*sum");
+      vpmulld(*product, zero, ptr_b[group_sum]);
+      vpsubd(acc, acc, *product);
+      vcvtdq2ps(acc, acc);
+    } else {
+      if (integer) vcvtdq2ps(acc, acc);
+      vfnmadd231ps(acc, zero, ptr_b[group_sum]);
+    }
+  }
+  vfmadd213ps(acc, scale, ptr[sums]);
+  vmovups(ptr[sums], acc);
 }
 
 }  // namespace quern::jit

@@ -3,23 +3,21 @@
 #include <string>
 #include <vector>
 
+#include "jit/code_emitter.h"
 #include "jit/gemm_args.h"
 #include "jit/gemm_config.h"
-#include "jit/generator.h"
 
 namespace quern::jit {
 
 /// What GEMM micro-kernels of every family share, so that what the numeric contract fixes is one
-/// piece of code: the decoding of weight codes, the way from an integer accumulator to f32, and
-/// what follows once an accumulator is f32 (bias, activation, residual, rounding, masked store), a
+/// piece of code: the way from an integer accumulator to f32, groups of K with scales of their own,
+/// and what follows once an accumulator is f32 (bias, activation, residual, rounding, masked store), a
 /// row of C at a time:
 ///
 ///   emit_begin_rows(); for each row { ... to f32; emit_finish_row(row); emit_next_row(); }
 ///   ...return; emit_constants()
-class GemmEmitter : public Generator {
+class GemmEmitter : public CodeEmitter {
  protected:
-  using Vectors = std::vector<Xbyak::Zmm>;
-
   GemmEmitter(std::string name, const GemmConfig& shape);
 
   /// Column masks and the pointers to the first row of C and of the residual: registers that stay
@@ -31,7 +29,7 @@ class GemmEmitter : public Generator {
   void emit_finish_row(const Vectors& row);
   void emit_next_row();
   /// Data: behind the return.
-  void emit_constants();
+  virtual void emit_constants();
 
   // Integer accumulators: sums of q (w + 128), the operands in memory at the given places.
 
@@ -50,18 +48,18 @@ class GemmEmitter : public Generator {
                       const Xbyak::Reg64& col_scale);
   void emit_scale_row(const Vectors& row, const Xbyak::RegExp& row_scale, const Vectors& col_scale);
 
-  // u8 codes (w + 128) as bf16:
-  //     byte j of each lane -> 2^23 + u_j as f32 bits -> minus (2^23 + 128) = w_j, exact
-  //     w_0 >> 16 | w_1  = the pair (w_0, w_1): integers up to 128 leave the low halves zero
+  // Groups of K with scales of their own: what one group's accumulator adds to the running sum.
 
-  /// Constants that stay in three registers.
-  void emit_decode_setup();
-  /// to = the code in byte `slot` of each lane of `codes`, as f32. May be in place.
-  void emit_decode(const Xbyak::Zmm& to, const Xbyak::Zmm& codes, int slot);
-  /// `codes` holds four depths of 16 columns: low = pairs of the first two, codes = of the others.
-  void emit_decode_pairs(const Xbyak::Zmm& low, const Xbyak::Zmm& codes);
+  /// to = f32 scales of 16 columns.
+  void emit_load_scale(const Xbyak::Zmm& to, const Xbyak::Address& from, DType type);
+  /// to = zero points of 16 columns as emit_fold() wants them; nothing for those that need none.
+  void emit_load_zero(const Xbyak::Zmm& to, const Xbyak::Address& from, const GroupConfig& groups);
+  /// sums = fma(acc minus what the zero points take away, scale, sums); acc is destroyed.
+  /// `group_sum`: GemmArgs::group_sum of the row and group.
+  void emit_fold(const Xbyak::Zmm& acc, const Xbyak::Zmm& scale, const Xbyak::Zmm& zero,
+                 const Xbyak::RegExp& group_sum, const Xbyak::RegExp& sums,
+                 const GroupConfig& groups);
 
-  Xbyak::Zmm broadcast_word(const char* name, uint32_t value);
   /// nr registers.
   Vectors take_vectors(const char* name);
   void give_back(const Vectors& vectors);
@@ -85,7 +83,6 @@ class GemmEmitter : public Generator {
   const Xbyak::Opmask& columns(int j) const { return columns_[static_cast<size_t>(j)]; }
 
   GemmConfig shape_;
-  Xbyak::Zmm byte_mask_, magic_, magic_zero_;
   std::vector<Xbyak::Opmask> columns_;  ///< which of 16 columns exist, for each output vector
   Vectors bias_;                        ///< kept, or none
   Xbyak::Reg64 c_, residual_;

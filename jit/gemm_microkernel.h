@@ -45,6 +45,8 @@ class GemmMicrokernel : public GemmEmitter {
   virtual void emit_step(int a_offset, int b_offset) = 0;
   /// The last, partial step where !round_up: k() modulo k_step elements remain.
   virtual void emit_k_tail() {}
+  /// The steps of this call. Overridden where more than steps is in it.
+  virtual void emit_k_loop();
   /// After the K loop of the last call: acc(m, v) of every element becomes f32, scales applied.
   virtual void emit_to_f32() = 0;
   /// acc(m, v) *= col_scale, where that is all that turns an accumulator into its value.
@@ -67,14 +69,18 @@ class GemmMicrokernel : public GemmEmitter {
   Vectors take_broadcasts();
   int partial_offset(int m, int v) const { return (m * shape().nr + v) * 64; }
 
- private:
   static constexpr int kUnroll = 4;  ///< steps of a turn
+  /// `count` turns, at least one; destroys it.
+  void emit_unrolled(const Xbyak::Reg64& count);
+  void emit_advance(int steps);
+  /// Where emit_unrolled() fetches from; it moves along. Only where something is fetched.
+  const Xbyak::Reg64& ahead() const { return ahead_; }
+  const Xbyak::Reg64& first_panel() const { return b_; }
+
+ private:
 
   Xbyak::RegExp panel_of(const Xbyak::Reg64& base, int v) const;
   void emit_load_args();
-  void emit_k_loop();
-  void emit_unrolled(const Xbyak::Reg64& count);
-  void emit_advance(int steps);
   bool streams() const { return shape().prefetch == kUnroll * shape().nr; }
   void emit_prefetch(int step);
   void emit_fetch_rows(size_t base, size_t stride, bool for_write);

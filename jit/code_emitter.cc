@@ -1,0 +1,119 @@
+#include "jit/code_emitter.h"
+
+#include "quern/dtype.h"
+
+namespace quern::jit {
+
+Xbyak::Zmm CodeEmitter::broadcast_word(const char* name, uint32_t value) {
+  TakenGp bits(gp, "bits");
+  const Xbyak::Zmm reg = vec.take(name);
+  mov(Xbyak::Reg32((*bits).getIdx()), value);
+  vpbroadcastd(reg, Xbyak::Reg32((*bits).getIdx()));
+  return reg;
+}
+
+void CodeEmitter::emit_decode_setup() {
+  byte_mask_ = broadcast_word("byte_mask", 0xff);
+  magic_ = broadcast_word("2^23", 0x4b000000);
+  magic_zero_ = broadcast_word("2^23+128", 0x4b000080);
+}
+
+void CodeEmitter::emit_decode(const Xbyak::Zmm& to, const Xbyak::Zmm& codes, int slot) {
+  constexpr int kAndOr = 0xEA;  // (dst & src2) | src3, so that the code meets 2^23 at once
+  if (slot > 0) {
+    vpsrld(to, codes, static_cast<uint8_t>(8 * slot));
+  } else if (to.getIdx() != codes.getIdx()) {
+    vmovaps(to, codes);
+  }
+  if (slot == 3) {
+    vpord(to, to, magic_);
+  } else {
+    vpternlogd(to, byte_mask_, magic_, kAndOr);
+  }
+  vsubps(to, to, magic_zero_);
+}
+
+void CodeEmitter::emit_decode_pairs(const Xbyak::Zmm& low, const Xbyak::Zmm& codes) {
+  TakenVec odd(vec, "odd");
+  emit_decode(low, codes, 0);
+  emit_decode(*odd, codes, 1);
+  vpsrld(low, low, 16);
+  vpord(low, low, *odd);
+  emit_decode(*odd, codes, 3);
+  emit_decode(codes, codes, 2);
+  vpsrld(codes, codes, 16);
+  vpord(codes, codes, *odd);
+}
+
+void CodeEmitter::emit_nibble_setup() {
+  if (!has_nibbles_) nibble_mask_ = broadcast_word("nibbles", 0x0f0f0f0f);
+  has_nibbles_ = true;
+}
+
+void CodeEmitter::emit_nibbles(const Xbyak::Zmm& to, const Xbyak::Address& line, bool second) {
+  if (!second) {
+    vpandd(to, nibble_mask_, line);
+    return;
+  }
+  vpsrld(to, line, 4);
+  vpandd(to, to, nibble_mask_);
+}
+
+void CodeEmitter::emit_lookup_setup(Int4Zeros zeros) {
+  zeros_ = zeros;
+  has_table_ = true;
+  table_ = vec.take("table");
+  vmovdqu16(table_, ptr[rip + table_data_]);
+  if (zeros != Int4Zeros::kInteger) return;
+  emit_nibble_setup();
+  sixteen_ = broadcast_word("16", 16);
+}
+
+void CodeEmitter::emit_load_lookup_zeros(const Xbyak::Zmm& to, const Xbyak::Address& zeros) {
+  TakenVec copy(vec, "16-z");
+  vpmovzxbd(*copy, zeros);
+  vpsubd(*copy, sixteen_, *copy);
+  vpslld(to, *copy, 8);
+  vpord(*copy, *copy, to);
+  vpslld(to, *copy, 16);
+  vpord(to, to, *copy);
+}
+
+void CodeEmitter::emit_lookup(const Xbyak::Zmm& to, const Xbyak::Address& line, int pair,
+                              const Xbyak::Zmm* half, const Xbyak::Zmm* zeros) {
+  // Depth pairs in ascending order lie at shifts of 0, 8, 4 and 12 bits.
+  const bool second_half = pair >= 2;
+  const int odd = pair % 2;
+  if (zeros_ != Int4Zeros::kInteger) {
+    const int shift = (second_half ? 4 : 0) + 8 * odd;
+    if (shift == 0) {
+      vmovdqu32(to, line);
+    } else {
+      vpsrld(to, line, static_cast<uint8_t>(shift));
+    }
+    vpermw(to, to, table_);
+    return;
+  }
+  if (odd == 0) {
+    emit_nibbles(*half, line, second_half);
+    vpaddb(*half, *half, *zeros);
+    vpermw(to, *half, table_);
+  } else {
+    vpsrld(to, *half, 8);
+    vpermw(to, to, table_);
+  }
+}
+
+void CodeEmitter::emit_lookup_table() {
+  if (!has_table_) return;
+  align(64);
+  L(table_data_);
+  for (int i = 0; i < 32; ++i) {
+    const int value = zeros_ == Int4Zeros::kInteger     ? i - 16
+                      : zeros_ == Int4Zeros::kSymmetric ? i % 16 - 8
+                                                        : i % 16;
+    dw(bfloat16::from_float(static_cast<float>(value)).bits);
+  }
+}
+
+}  // namespace quern::jit

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "jit/generator.h"
+#include "quern/int4_weights.h"
+
+namespace quern::jit {
+
+/// How weight codes become numbers that can be multiplied, for every generator that does it: one
+/// piece of code for what the numeric contract calls exact.
+class CodeEmitter : public Generator {
+ protected:
+  using Vectors = std::vector<Xbyak::Zmm>;
+
+  using Generator::Generator;
+
+  Xbyak::Zmm broadcast_word(const char* name, uint32_t value);
+
+  // u8 codes (w + 128) as bf16:
+  //     byte j of each lane -> 2^23 + u_j as f32 bits -> minus (2^23 + 128) = w_j, exact
+  //     w_0 >> 16 | w_1  = the pair (w_0, w_1): integers up to 128 leave the low halves zero
+
+  /// Constants that stay in three registers.
+  void emit_decode_setup();
+  /// to = the code in byte `slot` of each lane of `codes`, as f32. May be in place.
+  void emit_decode(const Xbyak::Zmm& to, const Xbyak::Zmm& codes, int slot);
+  /// `codes` holds four depths of 16 columns: low = pairs of the first two, codes = of the others.
+  void emit_decode_pairs(const Xbyak::Zmm& low, const Xbyak::Zmm& codes);
+
+  // 4-bit codes. Lane c of a line holds depths (0, 4, 2, 6, 1, 5, 3, 7) of column c in its nibbles
+  // from the lowest, so that both of these need no shuffle of bytes:
+  //     bytes: x & 0x0f0f0f0f is the quad of depths (0, 2, 1, 3), (x >> 4) & 0x0f0f0f0f (4, 6, 5, 7)
+  //     bf16:  vpermw looks the low five bits of each 16-bit half of a lane up in a table of 32.
+  //            x >> 4 s has a code there and one bit that does not matter: the pairs of depths
+  //            (0, 1), (4, 5), (2, 3), (6, 7) for s = 0..3
+
+  /// The codes of four depths as bytes, from a line in memory: the first four or the others.
+  void emit_nibble_setup();
+  void emit_nibbles(const Xbyak::Zmm& to, const Xbyak::Address& line, bool second);
+
+  /// bf16(q - z). With integer zeros the index is q + 16 - z, made for all four bytes of a lane at
+  /// once, so that it takes a vector of 16 - z a column beside the table.
+  void emit_lookup_setup(Int4Zeros zeros);
+  /// to = 16 - z in each byte of a lane, from 16 bytes in memory.
+  void emit_load_lookup_zeros(const Xbyak::Zmm& to, const Xbyak::Address& zeros);
+  /// to = the pairs of depths 2 pair and 2 pair + 1 of a line. `half` (with integer zeros only)
+  /// keeps what two pairs have in common: pairs are asked for in ascending order.
+  void emit_lookup(const Xbyak::Zmm& to, const Xbyak::Address& line, int pair,
+                   const Xbyak::Zmm* half, const Xbyak::Zmm* zeros);
+  /// Data: behind the return.
+  void emit_lookup_table();
+
+ private:
+  Xbyak::Zmm byte_mask_, magic_, magic_zero_;
+  Xbyak::Zmm nibble_mask_, table_, sixteen_;
+  Int4Zeros zeros_ = Int4Zeros::kSymmetric;
+  bool has_nibbles_ = false, has_table_ = false;
+  Xbyak::Label table_data_;
+};
+
+}  // namespace quern::jit

@@ -1,0 +1,137 @@
+#include "jit/int4_decode_avx512.h"
+
+#include <cstddef>
+
+#include "jit/code_emitter.h"
+#include "jit/config_name.h"
+#include "jit/gemm_config.h"
+
+namespace quern::jit {
+namespace {
+
+constexpr std::string_view kFamily = "int4_decode.avx512.u4";
+
+/// for each panel { for each group { zero points; for each line { decode; store } } }
+class Int4DecodeAvx512 final : public CodeEmitter {
+ public:
+  explicit Int4DecodeAvx512(const Int4DecodeAvx512Config& config)
+      : CodeEmitter(to_string(config), /*callee_saved=*/6, config.poison), config_(config) {}
+
+ private:
+  void emit() override;
+  void emit_line();
+  bool zeros() const { return config_.to == DType::kBF16 && config_.zeros == Int4Zeros::kInteger; }
+  Xbyak::Address arg(size_t offset) { return qword[args() + offset]; }
+
+  Int4DecodeAvx512Config config_;
+  Xbyak::Reg64 from_, to_, ahead_;
+  Xbyak::Zmm zero_;
+};
+
+void Int4DecodeAvx512::emit() {
+  emit_prologue();
+  section("load_args");
+  const auto load = [this](const char* name, size_t offset) {
+    const Xbyak::Reg64 reg = gp.take(name);
+    mov(reg, arg(offset));
+    return reg;
+  };
+  const Xbyak::Reg64 panel = load("panel", offsetof(Int4DecodeArgs, b));
+  const Xbyak::Reg64 to_panel = load("to.panel", offsetof(Int4DecodeArgs, to));
+  const Xbyak::Reg64 panels = load("panels_left", offsetof(Int4DecodeArgs, panels));
+  ahead_ = load("ahead", offsetof(Int4DecodeArgs, ahead));
+  const Xbyak::Reg64 zero_panel = gp.take("zero.panel");
+  const Xbyak::Reg64 zero = gp.take("zero");
+  if (zeros()) mov(zero_panel, arg(offsetof(Int4DecodeArgs, zero)));
+  from_ = gp.take("from");
+  to_ = gp.take("to");
+  section("setup");
+  if (config_.to == DType::kU8) {
+    emit_nibble_setup();
+  } else {
+    emit_lookup_setup(config_.zeros);
+  }
+  if (zeros()) zero_ = vec.take("16-z");
+
+  section("panels");
+  TakenGp groups(gp, "groups_left"), lines(gp, "lines_left");
+  loop(panels, [&] {
+    mov(from_, panel);
+    mov(to_, to_panel);
+    if (zeros()) mov(zero, zero_panel);
+    mov(*groups, arg(offsetof(Int4DecodeArgs, groups)));
+    loop(*groups, [&] {
+      if (zeros()) {
+        emit_load_lookup_zeros(zero_, ptr[zero]);
+        add(zero, 16);
+      }
+      mov(*lines, arg(offsetof(Int4DecodeArgs, group_lines)));
+      loop(*lines, [&] { emit_line(); });
+    });
+    add(panel, arg(offsetof(Int4DecodeArgs, panel_stride)));
+    add(to_panel, arg(offsetof(Int4DecodeArgs, to_stride)));
+    if (zeros()) add(zero_panel, arg(offsetof(Int4DecodeArgs, zero_stride)));
+  });
+  emit_return();
+  section("constants");
+  emit_lookup_table();
+}
+
+void Int4DecodeAvx512::emit_line() {
+  TakenVec line(vec, "line"), half(vec, "half");
+  prefetcht0(ptr[from_ + ahead_]);
+  if (config_.to == DType::kU8) {
+    for (int i = 0; i < 2; ++i) {
+      emit_nibbles(*line, ptr[from_], i == 1);
+      vmovdqa64(ptr[to_ + i * 64], *line);
+    }
+    add(to_, 128);
+  } else {
+    for (int pair = 0; pair < 4; ++pair) {
+      emit_lookup(*line, ptr[from_], pair, &*half, &zero_);
+      vmovdqa64(ptr[to_ + pair * 64], *line);
+    }
+    add(to_, 256);
+  }
+  add(from_, 64);
+}
+
+}  // namespace
+
+std::string to_string(const Int4DecodeAvx512Config& config) {
+  std::string name(kFamily);
+  name += to_string(config.to);
+  if (config.to == DType::kBF16) {
+    name += '.';
+    name += group_words({.zeros = config.zeros})[1];
+  }
+  if (config.poison) name += ".poison";
+  return name;
+}
+
+std::optional<Int4DecodeAvx512Config> parse_int4_decode_avx512(std::string_view name) {
+  for (const DType to : {DType::kU8, DType::kBF16}) {
+    for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
+      for (const bool poison : {false, true}) {
+        const Int4DecodeAvx512Config config{to, zeros, poison};
+        if (invalid(config) == nullptr && to_string(config) == name) return config;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+const char* invalid(const Int4DecodeAvx512Config& config) {
+  if (config.to != DType::kU8 && config.to != DType::kBF16) return "to must be u8 or bf16";
+  if (config.to == DType::kU8 && config.zeros != Int4Zeros::kSymmetric) {
+    return "u8 codes have no zero point subtracted: zeros must be at its default";
+  }
+  return nullptr;
+}
+
+Result<GeneratedCode> generate(const Int4DecodeAvx512Config& config) {
+  if (const char* rule = invalid(config)) return Status(StatusCode::kInvalidArgument, rule);
+  return Int4DecodeAvx512(config).generate();
+}
+
+}  // namespace quern::jit

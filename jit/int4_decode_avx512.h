@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "jit/kernel.h"
+#include "quern/dtype.h"
+#include "quern/int4_weights.h"
+#include "quern/status.h"
+
+namespace quern::jit {
+
+/// Panels of packed 4-bit codes become panels that dot products read: once for all rows of A. A line
+/// of 64 bytes, eight depths of 16 columns, becomes two lines of u8 codes, each four depths in the
+/// order 0, 2, 1, 3, or four lines of bf16 pairs of depths, q - z.
+struct Int4DecodeAvx512Config {
+  DType to = DType::kU8;                    ///< kU8 or kBF16
+  Int4Zeros zeros = Int4Zeros::kSymmetric;  ///< kBF16: what is subtracted; floats are not (z = 0)
+  bool poison = false;
+
+  auto operator<=>(const Int4DecodeAvx512Config&) const = default;
+};
+
+/// Strides in bytes. At least one panel, group and line.
+struct Int4DecodeArgs {
+  const void* b = nullptr;  ///< first panel, at the first group of this call
+  int64_t panel_stride = 0;
+  int64_t panels = 0;
+  int64_t groups = 0;
+  int64_t group_lines = 0;
+  const void* zero = nullptr;  ///< u8 [groups][16] of the first panel; with integer zeros and bf16
+  int64_t zero_stride = 0;
+  void* to = nullptr;  ///< 64-byte aligned
+  int64_t to_stride = 0;
+  /// Lines are fetched so many bytes ahead; any value is legal.
+  int64_t ahead = 0;
+};
+
+/// "int4_decode.avx512.u4u8", "int4_decode.avx512.u4bf16.zu8", then ".poison" where set.
+std::string to_string(const Int4DecodeAvx512Config& config);
+std::optional<Int4DecodeAvx512Config> parse_int4_decode_avx512(std::string_view name);
+const char* invalid(const Int4DecodeAvx512Config& config);
+Result<GeneratedCode> generate(const Int4DecodeAvx512Config& config);
+
+}  // namespace quern::jit

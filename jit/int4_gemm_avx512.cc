@@ -1,0 +1,394 @@
+#include "jit/int4_gemm_avx512.h"
+
+#include <cstddef>
+#include <vector>
+
+#include "jit/gemm_microkernel.h"
+
+namespace quern::jit {
+namespace {
+
+constexpr std::string_view kFamily = "int4_gemm.avx512";
+
+/// for each group of K:
+///   acc = 0
+///   for each line of the panels: decode it; for m { broadcast A; for v { dot } }
+///   fold: sums = fma(f32(acc minus what the zero point takes away), scale, sums), in memory
+///
+/// A line of packed codes is eight depths of 16 columns: two dots of quads, or four of bf16 pairs.
+/// Decoded lines are four depths (kU8) or two (kBF16), one dot each.
+///
+/// Without AVX512-BF16 a dot of bf16 pairs is two FMAs on f32 rows, the odd elements first, under
+/// MXCSR's DAZ and FTZ as vdpbf16ps has it. The folds stand outside of that.
+class Int4GemmAvx512 final : public GemmMicrokernel {
+ public:
+  explicit Int4GemmAvx512(const Int4GemmAvx512Config& config)
+      : GemmMicrokernel(to_string(config), config, step(config)),
+        b_type_(config.b),
+        groups_(config.groups),
+        fma_(config.groups.a == DType::kBF16 && !config.bf16) {}
+
+ private:
+  static constexpr int kEnoughAccumulators = 10;
+
+  static int depth_of_line(DType b) { return b == DType::kU4 ? 8 : b == DType::kU8 ? 4 : 2; }
+  static Step step(const Int4GemmAvx512Config& c) {
+    const int element = c.groups.a == DType::kS8 ? 1 : c.bf16 ? 2 : 4;
+    return {.k_step_log2 = 0, .a_bytes = depth_of_line(c.b) * element, .round_up = true};
+  }
+  bool integer() const { return groups_.a == DType::kS8; }
+  bool zeros_in_index() const {
+    return !integer() && b_type_ == DType::kU4 && groups_.zeros == Int4Zeros::kInteger;
+  }
+
+  void emit_setup() override;
+  void emit_load_partial() override;
+  void emit_store_partial() override {}  // the sums are where they belong
+  void emit_k_loop() override;
+  void emit_step(int a_offset, int b_offset) override;
+  void emit_to_f32() override;
+  void emit_constants() override;
+
+  void emit_begin_group();
+  void emit_fetch_next_part();
+  void emit_lines();
+  void emit_end_group();
+  void emit_group_place(const Xbyak::Reg64& to, size_t base, int group_bytes_log2);
+  void emit_panels(const Vectors& b, int b_offset);
+  void emit_quads(const Vectors& b, int a_offset, int set);
+  void emit_pairs(const Vectors& b, int a_offset);
+  void emit_fmas(const Vectors& w, int a_offset);
+  void emit_set_flushing(bool on);
+  int scale_bytes_log2() const { return groups_.scale == DType::kF32 ? 6 : 5; }
+  int zero_bytes_log2() const { return groups_.zeros == Int4Zeros::kF32 ? 6 : 4; }
+
+  /// Sums of integers are exact in any order: small blocks use a second set of accumulators, to
+  /// hide the latency of a dot.
+  Xbyak::Zmm acc_of(int set, int m, int v) const {
+    return set == 0 || extra_.empty() ? acc(m, v)
+                                      : extra_[static_cast<size_t>(m * shape().nr + v)];
+  }
+
+  DType b_type_;
+  GroupConfig groups_;
+  bool fma_;
+  Vectors extra_;
+  Vectors lookup_zeros_;
+  Xbyak::Zmm odd_mask_;
+  Xbyak::Reg64 group_;
+};
+
+void Int4GemmAvx512::emit_setup() {
+  section("setup");
+  if (b_type_ == DType::kU4) {
+    if (integer()) {
+      emit_nibble_setup();
+    } else {
+      emit_lookup_setup(groups_.zeros);
+    }
+  }
+  if (fma_) {
+    odd_mask_ = broadcast_word("odd_mask", 0xffff0000);
+    TakenGp control(gp, "control"), mxcsr(gp, "mxcsr");
+    const Xbyak::Reg32 mxcsr32((*mxcsr).getIdx());
+    constexpr uint32_t kDazFtz = 0x8040;
+    mov(*control, arg(offsetof(GemmArgs, control)));
+    stmxcsr(dword[*control]);
+    mov(mxcsr32, dword[*control]);
+    or_(mxcsr32, kDazFtz);
+    mov(dword[*control + 4], mxcsr32);
+  }
+  if (zeros_in_index()) lookup_zeros_ = take_vectors("16-z.");
+  const int accumulators = shape().mr * shape().nr;
+  if (integer() && accumulators < kEnoughAccumulators) {
+    for (int i = 0; i < accumulators; ++i) {
+      extra_.push_back(vec.take("acc.set1." + std::to_string(i)));
+    }
+  }
+}
+
+// control[0] is the caller's word, control[1] the one of the dots.
+void Int4GemmAvx512::emit_set_flushing(bool on) {
+  if (!fma_) return;
+  TakenGp control(gp, "control");
+  mov(*control, arg(offsetof(GemmArgs, control)));
+  ldmxcsr(dword[*control + (on ? 4 : 0)]);
+}
+
+void Int4GemmAvx512::emit_load_partial() {
+  section("load_partial");
+  Xbyak::Label done;
+  cmp(arg(offsetof(GemmArgs, first)), 0);
+  je(done, T_NEAR);
+  TakenGp sums(gp, "sums");
+  mov(*sums, arg(offsetof(GemmArgs, acc)));
+  vpxord(acc(0, 0), acc(0, 0), acc(0, 0));
+  for (int m = 0; m < shape().mr; ++m) {
+    for (int v = 0; v < shape().nr; ++v) vmovups(ptr[*sums + partial_offset(m, v)], acc(0, 0));
+  }
+  L(done);
+}
+
+void Int4GemmAvx512::emit_k_loop() {
+  section("groups");
+  group_ = gp.take("group");
+  xor_(group_, group_);
+  if (shape().prefetch != 0) mov(ahead(), arg(offsetof(GemmArgs, prefetch)));
+  Xbyak::Label next, done;
+  cmp(arg(offsetof(GemmArgs, groups)), 0);
+  je(done, T_NEAR);
+  align(32);
+  L(next);
+  emit_fetch_next_part();
+  emit_begin_group();
+  emit_lines();
+  emit_end_group();
+  inc(group_);
+  cmp(group_, arg(offsetof(GemmArgs, groups)));
+  jl(next, T_NEAR);
+  L(done);
+  gp.give_back(group_);
+}
+
+// After prefetch_steps lines the fetching goes on at prefetch_next.
+void Int4GemmAvx512::emit_fetch_next_part() {
+  if (shape().prefetch == 0) return;
+  TakenGp read(gp, "lines_read");
+  Xbyak::Label same;
+  mov(*read, first_panel());
+  sub(*read, arg(offsetof(GemmArgs, b)));
+  shr(*read, 6);
+  cmp(*read, arg(offsetof(GemmArgs, prefetch_steps)));
+  jne(same);
+  mov(ahead(), arg(offsetof(GemmArgs, prefetch_next)));
+  L(same);
+}
+
+void Int4GemmAvx512::emit_begin_group() {
+  for (int m = 0; m < shape().mr; ++m) {
+    for (const Xbyak::Zmm& z : acc_row(m)) vpxord(z, z, z);
+  }
+  for (const Xbyak::Zmm& z : extra_) vpxord(z, z, z);
+  if (zeros_in_index()) {
+    TakenGp zero(gp, "zero");
+    emit_group_place(*zero, offsetof(GemmArgs, zero), zero_bytes_log2());
+    for (int v = 0; v < shape().nr; ++v) {
+      emit_load_lookup_zeros(lookup_zeros_[static_cast<size_t>(v)], ptr[*zero]);
+      if (v + 1 < shape().nr) add(*zero, arg(offsetof(GemmArgs, zero_stride)));
+    }
+  }
+  emit_set_flushing(true);
+}
+
+void Int4GemmAvx512::emit_lines() {
+  TakenGp count(gp, "count");
+  Xbyak::Label rest, done;
+  static_assert(kUnroll == 4, "the shifts below divide by the unroll");
+  mov(*count, arg(offsetof(GemmArgs, group_steps)));
+  shr(*count, 2);
+  jz(rest, T_NEAR);
+  emit_unrolled(*count);
+  L(rest);
+  mov(*count, arg(offsetof(GemmArgs, group_steps)));
+  and_(*count, kUnroll - 1);
+  jz(done, T_NEAR);
+  loop(*count, [&] {
+    emit_step(0, 0);
+    emit_advance(1);
+  });
+  L(done);
+}
+
+// to = the group's entry of what `base` in GemmArgs points to.
+void Int4GemmAvx512::emit_group_place(const Xbyak::Reg64& to, size_t base, int group_bytes_log2) {
+  mov(to, group_);
+  shl(to, group_bytes_log2);
+  add(to, arg(base));
+}
+
+void Int4GemmAvx512::emit_end_group() {
+  emit_set_flushing(false);
+  if (!extra_.empty()) {
+    for (int m = 0; m < shape().mr; ++m) {
+      for (int v = 0; v < shape().nr; ++v) vpaddd(acc(m, v), acc(m, v), acc_of(1, m, v));
+    }
+  }
+  const bool needs_sums = !groups_.folds_nothing();
+  const bool needs_zeros = needs_sums && groups_.zeros != Int4Zeros::kSymmetric;
+  // One register walks from the scales of a panel to those of the next, one along the zeros.
+  TakenGp place(gp, "scale"), sums(gp, "sums");
+  mov(*sums, arg(offsetof(GemmArgs, acc)));
+  TakenVec scale(vec, "scale"), zero(vec, "zero");
+  for (int v = 0; v < shape().nr; ++v) {
+    if (v == 0 || needs_zeros) {
+      emit_group_place(*place, offsetof(GemmArgs, scale), scale_bytes_log2());
+      for (int i = 0; i < v; ++i) add(*place, arg(offsetof(GemmArgs, scale_stride)));
+    } else {
+      add(*place, arg(offsetof(GemmArgs, scale_stride)));
+    }
+    emit_load_scale(*scale, ptr[*place], groups_.scale);
+    if (needs_zeros) {
+      emit_group_place(*place, offsetof(GemmArgs, zero), zero_bytes_log2());
+      for (int i = 0; i < v; ++i) add(*place, arg(offsetof(GemmArgs, zero_stride)));
+      emit_load_zero(*zero, ptr[*place], groups_);
+    }
+    TakenGp group_sum(gp, "group_sum");
+    if (needs_sums) {
+      mov(*group_sum, group_);
+      imul(*group_sum, arg(offsetof(GemmArgs, group_sum_stride)));
+      add(*group_sum, arg(offsetof(GemmArgs, group_sum)));
+    }
+    for (int m = 0; m < shape().mr; ++m) {
+      emit_fold(acc(m, v), *scale, *zero, *group_sum + m * 4, *sums + partial_offset(m, v),
+                groups_);
+    }
+  }
+}
+
+void Int4GemmAvx512::emit_panels(const Vectors& b, int b_offset) {
+  for (int v = 0; v < shape().nr; ++v) {
+    vmovups(b[static_cast<size_t>(v)], ptr[panel(v) + b_offset]);
+  }
+}
+
+void Int4GemmAvx512::emit_step(int a_offset, int b_offset) {
+  const Vectors b = take_vectors("b.");
+  if (b_type_ == DType::kU8) {
+    emit_panels(b, b_offset);
+    emit_quads(b, a_offset, b_offset / 64 % 2);
+  } else if (b_type_ == DType::kBF16) {
+    emit_panels(b, b_offset);
+    emit_pairs(b, a_offset);
+  } else if (integer()) {
+    for (int half = 0; half < 2; ++half) {
+      for (int v = 0; v < shape().nr; ++v) {
+        emit_nibbles(b[static_cast<size_t>(v)], ptr[panel(v) + b_offset], half == 1);
+      }
+      emit_quads(b, a_offset + 4 * half, half);
+    }
+  } else {
+    const Vectors half = zeros_in_index() ? take_vectors("half.") : Vectors();
+    const int pair_bytes = fma_ ? 8 : 4;
+    for (int pair = 0; pair < 4; ++pair) {
+      for (size_t v = 0; v < b.size(); ++v) {
+        emit_lookup(b[v], ptr[panel(static_cast<int>(v)) + b_offset], pair,
+                    half.empty() ? nullptr : &half[v],
+                    lookup_zeros_.empty() ? nullptr : &lookup_zeros_[v]);
+      }
+      emit_pairs(b, a_offset + pair * pair_bytes);
+    }
+    give_back(half);
+  }
+  give_back(b);
+}
+
+void Int4GemmAvx512::emit_quads(const Vectors& b, int a_offset, int set) {
+  const Vectors broadcasts = take_broadcasts();
+  for (int m = 0; m < shape().mr; ++m) {
+    const Xbyak::Zmm& a = broadcasts[static_cast<size_t>(m) % broadcasts.size()];
+    vpbroadcastd(a, ptr[row(m) + a_offset]);
+    for (int v = 0; v < shape().nr; ++v) {
+      vpdpbusd(acc_of(set, m, v), b[static_cast<size_t>(v)], a);
+    }
+  }
+  give_back(broadcasts);
+}
+
+void Int4GemmAvx512::emit_pairs(const Vectors& b, int a_offset) {
+  if (fma_) {
+    const Vectors odd = take_vectors("odd.");
+    for (size_t v = 0; v < b.size(); ++v) vpandd(odd[v], odd_mask_, b[v]);
+    emit_fmas(odd, a_offset + 4);
+    give_back(odd);
+    for (const Xbyak::Zmm& w : b) vpslld(w, w, 16);
+    emit_fmas(b, a_offset);
+    return;
+  }
+  const Vectors broadcasts = take_broadcasts();
+  for (int m = 0; m < shape().mr; ++m) {
+    const Xbyak::Zmm& a = broadcasts[static_cast<size_t>(m) % broadcasts.size()];
+    vpbroadcastd(a, ptr[row(m) + a_offset]);
+    for (int v = 0; v < shape().nr; ++v) vdpbf16ps(acc(m, v), a, b[static_cast<size_t>(v)]);
+  }
+  give_back(broadcasts);
+}
+
+void Int4GemmAvx512::emit_fmas(const Vectors& w, int a_offset) {
+  const Vectors broadcasts = take_broadcasts();
+  for (int m = 0; m < shape().mr; ++m) {
+    const Xbyak::Zmm& a = broadcasts[static_cast<size_t>(m) % broadcasts.size()];
+    vbroadcastss(a, ptr[row(m) + a_offset]);
+    for (int v = 0; v < shape().nr; ++v) vfmadd231ps(acc(m, v), a, w[static_cast<size_t>(v)]);
+  }
+  give_back(broadcasts);
+}
+
+void Int4GemmAvx512::emit_to_f32() {
+  section("to_f32");
+  give_back(extra_);
+  TakenGp sums(gp, "sums"), row_scale(gp, "row_scale");
+  mov(*sums, arg(offsetof(GemmArgs, acc)));
+  if (integer()) mov(*row_scale, arg(offsetof(GemmArgs, row_scale)));
+  for (int m = 0; m < shape().mr; ++m) {
+    for (int v = 0; v < shape().nr; ++v) {
+      vmovups(acc(m, v), ptr[*sums + partial_offset(m, v)]);
+      if (integer()) vmulps(acc(m, v), acc(m, v), ptr_b[*row_scale + m * 4]);
+    }
+  }
+}
+
+void Int4GemmAvx512::emit_constants() {
+  GemmMicrokernel::emit_constants();
+  emit_lookup_table();
+}
+
+}  // namespace
+
+std::string to_string(const Int4GemmAvx512Config& config) {
+  return to_string(GemmName{kFamily, config.groups.a, config.b, config, group_words(config.groups)});
+}
+
+std::optional<Int4GemmAvx512Config> parse_int4_gemm_avx512(std::string_view text) {
+  const auto name = parse_gemm_name(text);
+  if (!name) return std::nullopt;
+  const auto groups = parse_group_words(name->a, name->options);
+  if (!groups) return std::nullopt;
+  const Int4GemmAvx512Config config{name->config, name->b, *groups};
+  if (to_string(config) != text) return std::nullopt;
+  return config;
+}
+
+Int4Registers int4_registers(const Int4GemmAvx512Config& config) {
+  // One broadcast of A, and what emit_setup() takes.
+  if (config.groups.a == DType::kS8) return {1, config.b == DType::kU4 ? 2 : 1};
+  Int4Registers r;
+  if (config.b == DType::kU4) {
+    const bool zeros = config.groups.zeros == Int4Zeros::kInteger;
+    // A panel's codes as bf16, its 16 - z, what two pairs have in common; the table, the mask, 16.
+    r = zeros ? Int4Registers{3, 4} : Int4Registers{1, 2};
+  }
+  if (!config.bf16) {
+    ++r.panel;
+    ++r.other;
+  }
+  return r;
+}
+
+const char* invalid(const Int4GemmAvx512Config& config) {
+  if (const char* rule = invalid_groups(config.groups)) return rule;
+  const bool integer = config.groups.a == DType::kS8;
+  if (config.b != DType::kU4 && config.b != (integer ? DType::kU8 : DType::kBF16)) {
+    return "b must be u4, or u8 with s8 rows, or bf16 with bf16 rows";
+  }
+  const Int4Registers registers = int4_registers(config);
+  const int others = registers.panel * config.nr + registers.other;
+  // The fold needs three registers beside the accumulators and what is kept.
+  return invalid_shape(config, others);
+}
+
+Result<GeneratedCode> generate(const Int4GemmAvx512Config& config) {
+  if (const char* rule = invalid(config)) return Status(StatusCode::kInvalidArgument, rule);
+  return Int4GemmAvx512(config).generate();
+}
+
+}  // namespace quern::jit
