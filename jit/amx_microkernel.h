@@ -80,7 +80,6 @@ class AmxMicrokernel : public GemmEmitter {
   int row_tiles() const { return shape().mr / 16; }
   int row_bytes() const { return shape().nr * 64; }
   Xbyak::RegExp row() const { return Xbyak::RegExp(row_); }
-  const Xbyak::Reg64& row_register() const { return row_; }
   const Xbyak::Reg64& panel(int v) const { return b_[static_cast<size_t>(v)]; }
   const Xbyak::Reg64& line() const { return line_; }  ///< holds 64
   const Xbyak::Reg64& tiles() const { return tiles_; }

@@ -76,11 +76,12 @@ struct GemmArgs {
 constexpr int64_t kTileScratchBytes = 16 << 10;
 
 /// Whether tiles configured for a block of `configured` rows (0: not configured) can be used for
-/// one of `rows` rows and nr panels: the shapes of the registers that it uses are the same.
-constexpr bool serves_tiles(int64_t configured, int64_t rows, int nr) {
+/// one of `rows` rows and nr panels: the shapes of the registers that it uses are the same. A tile
+/// of A has tile_bytes of each row; only where they are 64 is it shaped as a tile of weights.
+constexpr bool serves_tiles(int64_t configured, int64_t rows, int nr, int tile_bytes = 64) {
   if (configured == rows) return true;
   if (rows == 16) return configured > 16 && nr <= 2;
-  return rows == 32 && configured == 16;
+  return rows == 32 && configured == 16 && tile_bytes == 64;
 }
 
 }  // namespace quern::jit

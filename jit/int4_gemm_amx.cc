@@ -53,7 +53,7 @@ class Int4GemmAmx final : public AmxMicrokernel {
   void emit_next_row_to_f32() override;
 
   GroupConfig groups_;
-  Xbyak::Reg64 group_, place_, row_scale_;
+  Xbyak::Reg64 group_, row_scale_;
 };
 
 void Int4GemmAmx::emit_load_partial() {
@@ -77,9 +77,7 @@ void Int4GemmAmx::emit_load_partial() {
 void Int4GemmAmx::emit_k_loop() {
   section("groups");
   group_ = gp.take("group");
-  place_ = gp.take("place");
   xor_(group_, group_);
-  mov(place_, tiles());
   Xbyak::Label next, done;
   cmp(arg(offsetof(GemmArgs, groups)), 0);
   je(done, T_NEAR);
@@ -91,15 +89,11 @@ void Int4GemmAmx::emit_k_loop() {
     mov(*count, arg(offsetof(GemmArgs, group_steps)));
     emit_turns(*count);
   }
-  emit_save_tiles(place_);
   emit_fold_group();
-  neg(place_);  // the two places add up to this
-  lea(place_, ptr[place_ + tiles() * 2 + kOtherPlace]);
   inc(group_);
   cmp(group_, arg(offsetof(GemmArgs, groups)));
   jl(next, T_NEAR);
   L(done);
-  gp.give_back(place_);
   gp.give_back(group_);
 }
 
@@ -124,6 +118,13 @@ void Int4GemmAmx::emit_fold_group() {
   const Vectors scale = take_vectors("scale.");
   const Vectors zero = take_vectors("zero.");
   const Vectors row = take_vectors("row.");
+  TakenGp place(gp, "place");
+  static_assert(kOtherPlace == 1 << 12);
+  mov(*place, group_);
+  and_(*place, 1);
+  shl(*place, 12);
+  add(*place, tiles());
+  emit_save_tiles(*place);
   emit_panel_values(scale, offsetof(GemmArgs, scale), offsetof(GemmArgs, scale_stride),
                     groups_.scale == DType::kF32 ? 6 : 5, true);
   if (needs_zeros()) {
@@ -139,18 +140,16 @@ void Int4GemmAmx::emit_fold_group() {
       imul(*group_sum, arg(offsetof(GemmArgs, group_sum_stride)));
       add(*group_sum, arg(offsetof(GemmArgs, group_sum)));
     }
-    emit_walk(Xbyak::RegExp(place_));
     loop(*left, [&] {
       for (int v = 0; v < shape().nr; ++v) {
         const auto i = static_cast<size_t>(v);
-        vmovups(row[i], ptr[row_register() + v * 64]);
+        vmovups(row[i], ptr[*place + v * 64]);
         emit_fold(row[i], scale[i], zero[i], Xbyak::RegExp(*group_sum), *sums + v * 64, groups_);
       }
-      add(row_register(), row_bytes());
+      add(*place, row_bytes());
       add(*sums, row_bytes());
       if (needs_sums()) add(*group_sum, 4);
     });
-    gp.give_back(row_register());
   }
   give_back(row);
   give_back(zero);

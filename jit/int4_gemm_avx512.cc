@@ -9,6 +9,7 @@ namespace quern::jit {
 namespace {
 
 constexpr std::string_view kFamily = "int4_gemm.avx512";
+constexpr std::string_view kFma = "fma";
 
 /// for each group of K:
 ///   acc = 0
@@ -18,22 +19,22 @@ constexpr std::string_view kFamily = "int4_gemm.avx512";
 /// A line of packed codes is eight depths of 16 columns: two dots of quads, or four of bf16 pairs.
 /// Decoded lines are four depths (kU8) or two (kBF16), one dot each.
 ///
-/// Without AVX512-BF16 a dot of bf16 pairs is two FMAs on f32 rows, the odd elements first, under
-/// MXCSR's DAZ and FTZ as vdpbf16ps has it. The folds stand outside of that.
+/// With `fma` a dot of bf16 pairs is two FMAs on f32 rows, the odd elements first, under MXCSR's DAZ
+/// and FTZ as vdpbf16ps has it. The folds stand outside of that.
 class Int4GemmAvx512 final : public GemmMicrokernel {
  public:
   explicit Int4GemmAvx512(const Int4GemmAvx512Config& config)
       : GemmMicrokernel(to_string(config), config, step(config)),
         b_type_(config.b),
         groups_(config.groups),
-        fma_(config.groups.a == DType::kBF16 && !config.bf16) {}
+        fma_(config.fma) {}
 
  private:
   static constexpr int kEnoughAccumulators = 10;
 
   static int depth_of_line(DType b) { return b == DType::kU4 ? 8 : b == DType::kU8 ? 4 : 2; }
   static Step step(const Int4GemmAvx512Config& c) {
-    const int element = c.groups.a == DType::kS8 ? 1 : c.bf16 ? 2 : 4;
+    const int element = c.groups.a == DType::kS8 ? 1 : c.fma ? 4 : 2;
     return {.k_step_log2 = 0, .a_bytes = depth_of_line(c.b) * element, .round_up = true};
   }
   bool integer() const { return groups_.a == DType::kS8; }
@@ -345,15 +346,19 @@ void Int4GemmAvx512::emit_constants() {
 }  // namespace
 
 std::string to_string(const Int4GemmAvx512Config& config) {
-  return to_string(GemmName{kFamily, config.groups.a, config.b, config, group_words(config.groups)});
+  GemmName name{kFamily, config.groups.a, config.b, config, group_words(config.groups)};
+  if (config.fma) name.options.insert(name.options.begin(), kFma);
+  return to_string(name);
 }
 
 std::optional<Int4GemmAvx512Config> parse_int4_gemm_avx512(std::string_view text) {
-  const auto name = parse_gemm_name(text);
+  auto name = parse_gemm_name(text);
   if (!name) return std::nullopt;
+  const bool fma = name->has(kFma);
+  if (fma) name->options.erase(name->options.begin());
   const auto groups = parse_group_words(name->a, name->options);
   if (!groups) return std::nullopt;
-  const Int4GemmAvx512Config config{name->config, name->b, *groups};
+  const Int4GemmAvx512Config config{name->config, name->b, *groups, fma};
   if (to_string(config) != text) return std::nullopt;
   return config;
 }
@@ -367,7 +372,7 @@ Int4Registers int4_registers(const Int4GemmAvx512Config& config) {
     // A panel's codes as bf16, its 16 - z, what two pairs have in common; the table, the mask, 16.
     r = zeros ? Int4Registers{3, 4} : Int4Registers{1, 2};
   }
-  if (!config.bf16) {
+  if (config.fma) {
     ++r.panel;
     ++r.other;
   }
@@ -380,6 +385,8 @@ const char* invalid(const Int4GemmAvx512Config& config) {
   if (config.b != DType::kU4 && config.b != (integer ? DType::kU8 : DType::kBF16)) {
     return "b must be u4, or u8 with s8 rows, or bf16 with bf16 rows";
   }
+  if (config.fma && integer) return "fma is for bf16 rows";
+  if (!integer && !config.fma && !config.bf16) return "the dot products need AVX512-BF16";
   const Int4Registers registers = int4_registers(config);
   const int others = registers.panel * config.nr + registers.other;
   // The fold needs three registers beside the accumulators and what is kept.

@@ -13,18 +13,20 @@ namespace quern::jit {
 
 /// s8 or bf16 rows times 4-bit codes with a scale, and perhaps a zero point, for each group of K.
 /// Argument struct: GemmArgs, with the fields of groups, and row_scale with s8 rows. Rows are padded
-/// as the packed groups are; those of s8 have bytes 1 and 2 of each four exchanged. bf16 rows of
-/// kernels without AVX512-BF16 instructions come as f32.
+/// as the packed groups are; those of s8 have bytes 1 and 2 of each four exchanged.
 struct Int4GemmAvx512Config : GemmConfig {
   /// kU4: packed panels, decoded in registers; what int4_decode_avx512 makes of them: kU8 for s8
   /// rows, kBF16 for bf16 rows. The bits of the result are the same.
   DType b = DType::kU4;
   GroupConfig groups;
+  /// bf16 rows, which then come as f32: dot products are FMAs, with the bits of vdpbf16ps. For CPUs
+  /// without that instruction or slow at it.
+  bool fma = false;
 
   auto operator<=>(const Int4GemmAvx512Config&) const = default;
 };
 
-/// "int4_gemm.avx512.s8u4bf16.mr1.nr4.pf16.epi=none.sf16.z8"
+/// "int4_gemm.avx512.s8u4bf16.mr1.nr4.pf16.epi=none.sf16.z8", with "fma." before "sf16"
 std::string to_string(const Int4GemmAvx512Config& config);
 std::optional<Int4GemmAvx512Config> parse_int4_gemm_avx512(std::string_view name);
 

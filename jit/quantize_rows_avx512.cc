@@ -58,7 +58,7 @@ class QuantizeRowsAvx512 final : public Generator {
   QuantizeRowsAvx512Config config_;
   Xbyak::Reg64 a_, q_, row_, from_, to_, left_, sums_, scale_, count_, tmp_;
   Xbyak::Zmm x_, sum_, inverse_, ones_, amax_;
-  Xbyak::Zmm magnitude_, odd_elements_, low_byte_, low_word_, order_;
+  Xbyak::Zmm magnitude_, odd_elements_, low_byte_, low_word_, order_, quads_;
   Xbyak::Label constants_;
   Xbyak::Opmask tail_;
 };
@@ -124,6 +124,9 @@ void QuantizeRowsAvx512::emit_load_args() {
   low_word_ = broadcast("low_word", 0xffff);
   order_ = vec.take("order");
   vmovdqu16(order_, ptr[rip + constants_]);
+  if (!config_.quads) return;
+  quads_ = vec.take("quads");
+  vbroadcasti32x4(quads_, ptr[rip + constants_ + 64]);
 }
 
 void QuantizeRowsAvx512::emit_tail_mask(const Xbyak::Reg64& columns, int width,
@@ -312,11 +315,12 @@ void QuantizeRowsAvx512::emit_wide_columns() {
   vpslld(high, high, 16);
   vpternlogd(high, low, low_word_, kOrAnd);
   vpermw(high, order_, high);
+  if (config_.quads) vpshufb(high, high, quads_);
   vpdpbusd(sum_, ones_, high);
   vmovdqu8(ptr[to_], high);
 }
 
-// Words of the lanes' low halves, then those of the high halves.
+// Words of the lanes' low halves, then those of the high halves; bytes 0, 2, 1, 3 of each four.
 void QuantizeRowsAvx512::emit_constants() {
   if (!bf16()) return;
   section("constants");
@@ -324,6 +328,10 @@ void QuantizeRowsAvx512::emit_constants() {
   L(constants_);
   for (int half = 0; half < 2; ++half) {
     for (int lane = 0; lane < 16; ++lane) dw(static_cast<uint16_t>(2 * lane + half));
+  }
+  if (!config_.quads) return;
+  for (int quad = 0; quad < 16; quad += 4) {
+    for (const int from : {0, 2, 1, 3}) db(static_cast<uint8_t>(quad + from));
   }
 }
 
@@ -350,6 +358,8 @@ void QuantizeRowsAvx512::emit_columns(bool masked) {
   vmulps(x_, x_, inverse_);
   vcvtps2dq(x_, x_);
   vpaddd(sum_, sum_, x_);
+  constexpr uint8_t kQuads = 0xd8;  // lanes 0, 2, 1, 3
+  if (config_.quads) vpshufd(x_, x_, kQuads);
   if (masked) {
     vpmovdb(ptr[to_] | tail_, x_);
   } else {
@@ -423,6 +433,7 @@ std::string to_string(const QuantizeRowsAvx512Config& config) {
   std::string name = "quantize_rows.avx512.";
   name += to_string(config.a);
   name += "s8.pad" + std::to_string(config.pad);
+  if (config.quads) name += ".quads";
   if (config.poison) name += ".poison";
   return name;
 }
@@ -433,7 +444,8 @@ std::optional<QuantizeRowsAvx512Config> parse_quantize_rows_avx512(std::string_v
   const auto types = parse_dtypes(words[2]);
   const auto pad = parse_field(words[3], "pad");
   if (!types || types->size() != 2 || !pad) return std::nullopt;
-  const QuantizeRowsAvx512Config config{(*types)[0], *pad, words.size() > 4};
+  const QuantizeRowsAvx512Config config{(*types)[0], *pad, words.back() == "poison",
+                                        words.size() > 4 && words[4] == "quads"};
   if (to_string(config) != name) return std::nullopt;
   return config;
 }
@@ -442,6 +454,7 @@ const char* invalid(const QuantizeRowsAvx512Config& config) {
   if (config.a != DType::kBF16 && config.a != DType::kF32 && config.a != DType::kS8) {
     return "a must be bf16, f32 or s8";
   }
+  if (config.quads && config.a == DType::kS8) return "s8 rows are copied as they are: no quads";
   if (config.pad != 1 && config.pad != 4 && config.pad != 64) return "pad must be 1, 4 or 64";
   return nullptr;
 }

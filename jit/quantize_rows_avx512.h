@@ -17,6 +17,9 @@ struct QuantizeRowsAvx512Config {
   DType a = DType::kBF16;  ///< kBF16, kF32 or kS8
   int pad = 1;  ///< each row of q is zero-filled to a multiple of this many bytes: 1, 4 or 64
   bool poison = false;
+  /// Bytes 1 and 2 of each four are exchanged, as 4-bit weights want them (code_emitter.h): k and
+  /// group are multiples of 4. Not with kS8.
+  bool quads = false;
 
   auto operator<=>(const QuantizeRowsAvx512Config&) const = default;
 };
@@ -35,7 +38,7 @@ struct QuantizeRowsArgs {
   int64_t sum_stride = 0;
 };
 
-/// "quantize_rows.avx512.bf16s8.pad4", then ".poison" where set.
+/// "quantize_rows.avx512.bf16s8.pad4", then ".quads" and ".poison" where set.
 std::string to_string(const QuantizeRowsAvx512Config& config);
 std::optional<QuantizeRowsAvx512Config> parse_quantize_rows_avx512(std::string_view name);
 const char* invalid(const QuantizeRowsAvx512Config& config);

@@ -30,6 +30,29 @@ constexpr int kPrefetch = 4096;
 // A single stream is read from memory only as fast as it is fetched ahead.
 constexpr int kPrefetchAlone = 8192;
 
+// Decoded weights: written and read again soon. With few rows they come and go in L1; with more they
+// stay in L2 for all of them.
+constexpr int64_t kL1ForDecoded = 32 << 10;
+
+int64_t decoded_chunk(const GemmFacts& facts, int64_t m) noexcept {
+  if (m <= kFewRows) return kL1ForDecoded;
+  return facts.tiles() ? kTilesForChunk : kL2ForChunk;
+}
+
+/// What K is cut at.
+int64_t cut_unit(const GemmFacts& facts) noexcept {
+  return facts.group != 0 ? facts.group : 64;
+}
+
+/// kc with which nr panels fit `bytes`; 0 where K need not be cut. In equal parts: a chunk is
+/// fetched while the one before is multiplied, and only as much of it as that one is deep.
+int64_t chunk_depth(const GemmFacts& facts, int nr, int64_t bytes) noexcept {
+  const int64_t unit = cut_unit(facts);
+  const int64_t fitting = std::max<int64_t>(bytes / (nr * facts.read_bytes(unit)), 1) * unit;
+  if (facts.k <= fitting + fitting / 2) return 0;
+  return ceil_div(ceil_div(facts.k, ceil_div(facts.k, fitting)), unit) * unit;
+}
+
 struct RegisterBlock {
   int mr = 0;
   int nr = 0;
@@ -113,17 +136,15 @@ GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
   b.mc = int64_t{1} << 30;
   b.prefetch_bytes = b.nr == 1 ? kPrefetchAlone : kPrefetch / b.nr / 64 * 64;
   if (facts.wide) b.kc = kWideK;
-  if (m > b.mr) {
+  if (facts.decodes()) {
+    b.kc = chunk_depth(facts, b.nr, decoded_chunk(facts, m));
+    b.mc = kMostRowsAtOnce / b.mr * b.mr;
+  } else if (m > b.mr) {
     if (!facts.wide) {
       const int64_t cache = facts.tiles()   ? kTilesForChunk
                             : m <= kFewRows ? kL1ForChunk
                                             : kL2ForChunk;
-      const int64_t fitting = cache / b.nc / facts.weight_bytes / 64 * 64;
-      // In equal parts: a chunk is fetched while the one before is multiplied, and only as much of
-      // it as that one is deep.
-      if (facts.k > fitting + fitting / 2) {
-        b.kc = ceil_div(ceil_div(facts.k, ceil_div(facts.k, fitting)), 64) * 64;
-      }
+      b.kc = chunk_depth(facts, b.nr, cache);
     }
     b.mc = kMostRowsAtOnce / b.mr * b.mr;
   } else if (b.kc != 0) {
@@ -140,7 +161,10 @@ const char* invalid(const GemmBlocking& b, const GemmFacts& facts) noexcept {
   if (b.mc % facts.row_step != 0) return "mc must be a whole number of tiles of rows";
   if (b.mc < b.mr || b.mc > int64_t{1} << 30) return "mc must be mr..2^30";
   if (b.nc != int64_t{16} * b.nr) return "nc must be 16 * nr";
-  if (b.kc < 0 || b.kc % 64 != 0) return "kc must be 0 or a multiple of 64";
+  const int64_t unit = cut_unit(facts);
+  if (b.kc < 0 || b.kc % unit != 0) {
+    return facts.group != 0 ? "kc must be 0 or whole groups" : "kc must be 0 or a multiple of 64";
+  }
   if (b.kc != 0 && b.mc > 4096) return "mc must be at most 4096 where K is cut";
   if (facts.wide && b.kc != kWideK) return "kc must be 65536 for sums that need 64 bits";
   if (b.prefetch_bytes < 0 || b.prefetch_bytes > 1 << 20 || b.prefetch_bytes % 64 != 0) {

@@ -41,9 +41,12 @@ ThreadGrid choose_grid(int64_t m, int64_t units, int threads) noexcept;
 
 /// Facts about a GEMM that blocking depends on.
 struct GemmFacts {
-  int64_t k = 0;
+  int64_t k = 0;            ///< as packed: with the padding of groups
   int a_bytes = 2;          ///< of one element of A as the kernel reads it
-  int weight_bytes = 2;     ///< of one weight
+  int weight_bits = 16;     ///< of one packed weight
+  int decoded_bits = 0;     ///< of one that was decoded to scratch for the kernel; 0: it reads panels
+  int64_t group = 0;        ///< K is cut between groups of so many columns only; 0: anywhere
+  int64_t group_steps = 0;  ///< steps of the kernel's K loop in a group
   int panel_registers = 1;  ///< vector registers a panel of the block takes beside its accumulators
   int other_registers = 1;  ///< and those the block takes whatever its size is
   bool wide = false;        ///< K is cut at multiples of kWideK whatever else holds
@@ -51,8 +54,15 @@ struct GemmFacts {
   /// 1; 16 where accumulators are AMX tiles: blocks are made of whole tiles of rows, but for the
   /// last one.
   int row_step = 1;
+  int tile_bytes = 64;  ///< of a row in one tile of A
 
   bool tiles() const noexcept { return row_step > 1; }
+  bool decodes() const noexcept { return decoded_bits != 0; }
+  /// Of `depth` columns of K of one panel: as packed, and as the kernel reads it.
+  int64_t packed_bytes(int64_t depth) const noexcept { return depth * 16 * weight_bits / 8; }
+  int64_t read_bytes(int64_t depth) const noexcept {
+    return depth * 16 * (decodes() ? decoded_bits : weight_bits) / 8;
+  }
 };
 
 /// Longer s8 x s8 sums are cut at fixed multiples of this and added in 64 bits (numeric contract,

@@ -23,7 +23,7 @@ int64_t lines_up(int64_t bytes) noexcept {
 
 int64_t bytes_of_panel(const GemmFacts& facts) noexcept {
   const int64_t tile = kLinesOfATile * static_cast<int64_t>(kLineBytes);
-  return ceil_div(facts.k * kPanelColumns * facts.weight_bytes, tile) * tile;
+  return ceil_div(facts.packed_bytes(facts.k), tile) * tile;
 }
 
 /// Whether rows `step` bytes apart, as the heads of [M, 128, 128] have them, are copied closer
@@ -233,6 +233,7 @@ void run_bmm(ThreadPool& pool, BmmCall* call) noexcept {
     call->scratch.panels_at_once = call->scratch.panels_at_once / nr * nr;
   }
   call->run.plan = call->plan;
+  call->run.k = call->plan->family(call->m).facts.k;
   call->run.m = call->m;
   call->run.grid = choose_grid(ceil_div(call->m, family.facts.row_step),
                                call->batch * column_units(*call->plan), pool.size());

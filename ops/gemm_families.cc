@@ -19,7 +19,7 @@ namespace {
 GemmFamily bf16_amx_family(DType b, const jit::IsaFeatures& features, const Problem& problem) {
   const bool codes = b == DType::kU8;
   const GemmFacts facts{
-      .k = problem.k, .a_bytes = 2, .weight_bytes = codes ? 1 : 2, .row_step = 16};
+      .k = problem.k, .a_bytes = 2, .weight_bits = codes ? 8 : 16, .row_step = 16};
   return make_family(jit::Bf16GemmAmxConfig{{}, b}, IsaLevel::kAmx, facts, RowPreparation::kNone,
                      features, problem);
 }
@@ -28,7 +28,7 @@ GemmFamily bf16_avx512_family(DType b, const jit::IsaFeatures& features, const P
   const bool codes = b == DType::kU8;
   GemmFacts facts{.k = problem.k,
                   .a_bytes = 2,
-                  .weight_bytes = codes ? 1 : 2,
+                  .weight_bits = codes ? 8 : 16,
                   .panel_registers = codes ? 2 : 1,
                   .other_registers = codes ? 4 : 1};
   if (features.bf16 && !features.slow_bf16_dots) {

@@ -93,6 +93,7 @@ GemmRun make_run(const GemmPlan& plan, const GemmOperands& o, const GemmShape& s
   const auto c_bytes = static_cast<int64_t>(size_of(shape.c));
   GemmRun run;
   run.plan = &plan;
+  run.k = plan.family(shape.m).facts.k;
   run.panels = o.weights->data();
   run.panel_bytes = o.weights->panel_bytes();
   run.col_scale = o.weights->scales();
@@ -124,7 +125,7 @@ bool runs_serially(const GemmFacts& facts, int64_t m, int64_t n) noexcept {
   constexpr double kWeightBytes = 96 << 10;
   constexpr double kProducts = 1 << 20;
   const double weights = static_cast<double>(n) * static_cast<double>(facts.k);
-  return weights * facts.weight_bytes < kWeightBytes &&
+  return weights * facts.weight_bits / 8 < kWeightBytes &&
          weights * static_cast<double>(m) < kProducts;
 }
 

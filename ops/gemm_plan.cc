@@ -17,8 +17,8 @@ bool cuts_k(const GemmBlocking& b, const GemmFacts& facts) noexcept {
 /// Lines a turn that the micro-kernel fetches ahead. One row block streams what it is about to
 /// read. Several share the next chunk of weights, which each of them could fetch in 4 * nr lines a
 /// turn: as few as cover it, because the fewer the lines, the less they get in the way.
-int prefetch_lines(const GemmBlocking& b, int64_t m) noexcept {
-  if (b.prefetch_bytes == 0) return 0;
+int prefetch_lines(const GemmBlocking& b, const GemmFacts& facts, int64_t m) noexcept {
+  if (b.prefetch_bytes == 0 || facts.decodes()) return 0;
   const int64_t whole = int64_t{4} * b.nr;
   const int64_t blocks = ceil_div(std::min(m, b.mc), b.mr);
   if (blocks == 1) return static_cast<int>(whole);
@@ -66,7 +66,7 @@ Status GemmPlan::fill_bucket(ContextImpl& ctx, int index) {
     }
   }
   const auto set =
-      kernel_set(ctx, family_of(m), bucket.blocking, prefetch_lines(bucket.blocking, m));
+      kernel_set(ctx, family_of(m), bucket.blocking, prefetch_lines(bucket.blocking, family.facts, m));
   if (!set.ok()) return set.status();
   bucket.set = *set;
   return {};
@@ -114,11 +114,23 @@ int64_t GemmPlan::partial_bytes(int64_t max_m) const noexcept {
     const GemmBlocking& b = buckets_[static_cast<size_t>(i)].blocking;
     const GemmFacts& facts = family(bucket_m(i)).facts;
     int64_t bytes = facts.tiles() ? jit::kTileScratchBytes : 0;
-    const int64_t rows = std::min(b.mc, max_m);
-    if (cuts_k(b, facts)) bytes += rows * b.nr * kVectorBytes * (facts.wide ? 2 : 1);
+    bytes += decoded_bytes(bucket_m(i));
+    const int64_t row_bytes = b.nr * kVectorBytes * (facts.wide ? 2 : 1);
+    if (cuts_k(b, facts)) {
+      bytes += std::min(b.mc, max_m) * row_bytes;
+    } else if (facts.group != 0) {  // sums over groups, of the block that is under way
+      bytes += b.mr * row_bytes;
+    }
     most = std::max(most, bytes);
   }
   return most;
+}
+
+int64_t GemmPlan::decoded_bytes(int64_t m) const noexcept {
+  const GemmFacts& facts = family(m).facts;
+  if (!facts.decodes()) return 0;
+  const GemmBlocking& b = blocking(m);
+  return b.nr * facts.read_bytes(cuts_k(b, facts) ? b.kc : facts.k);
 }
 
 std::string GemmPlan::explain() const {

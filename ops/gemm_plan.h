@@ -39,6 +39,8 @@ struct GemmFamily {
   /// Name and generator of the family's kernel for a register block.
   std::function<std::string(int mr, int nr, int prefetch)> kernel_name;
   std::function<Result<jit::GeneratedCode>(int mr, int nr, int prefetch)> generate;
+  /// int4_decode, where facts say that weights are decoded to scratch.
+  jit::KernelHandle decode;
 };
 
 /// What a GEMM op tells the plan about itself.
@@ -70,6 +72,8 @@ class GemmPlan {
   }
   /// Scratch of one thread for tiles and partial sums, for any M up to max_m.
   int64_t partial_bytes(int64_t max_m) const noexcept;
+  /// Of it, what the weights of one chunk take once they are decoded, for M rows.
+  int64_t decoded_bytes(int64_t m) const noexcept;
   /// Kernel names and blocking by M.
   std::string explain() const;
 
@@ -93,9 +97,21 @@ class GemmPlan {
   std::vector<KernelSet> sets_;
 };
 
+/// Weights with a scale for each group of K, and what their zero points are multiplied with.
+struct GemmGroups {
+  int64_t count = 0;                 ///< groups of a panel
+  const std::byte* scale = nullptr;  ///< [panels][count][16]
+  int64_t scale_bytes = 0;           ///< of 16
+  const std::byte* zero = nullptr;
+  int64_t zero_bytes = 0;
+  const std::byte* sum = nullptr;  ///< [count][rows], jit::GemmArgs::group_sum
+  int64_t sum_stride = 0;          ///< bytes
+};
+
 /// One product: everything a thread needs to compute its part.
 struct GemmRun {
   const GemmPlan* plan = nullptr;
+  int64_t k = 0;                      ///< of these weights: GemmFacts::k, or less with act_order
   const std::byte* panels = nullptr;  ///< packed weights
   int64_t panel_bytes = 0;
   const float* col_scale = nullptr;  ///< one for each packed column; null where there are none
@@ -108,6 +124,7 @@ struct GemmRun {
   int64_t c_bytes = 0;   ///< of one element
   const float* row_scale = nullptr;
   const int32_t* row_sum = nullptr;
+  GemmGroups groups;
   const float* bias = nullptr;
   const std::byte* residual = nullptr;
   int64_t residual_stride = 0;  ///< bytes

@@ -8,6 +8,7 @@
 // work at the same time, which decides everything between M = 8 and M = 64.
 #include <algorithm>
 
+#include "jit/int4_decode_avx512.h"
 #include "ops/checked.h"
 #include "ops/gemm_plan.h"
 
@@ -28,7 +29,8 @@ class Walk {
         kernels_(run.plan->kernels(run.m)),
         parts_(run.plan->spec().gate_up() ? 2 : 1),
         tiles_(partial),
-        partial_(facts_.tiles() ? partial + jit::kTileScratchBytes : partial) {}
+        decoded_(partial + (facts_.tiles() ? jit::kTileScratchBytes : 0)),
+        partial_(decoded_ + run.plan->decoded_bytes(run.m)) {}
 
   void piece(const GemmPiece& piece) noexcept {
     const Range& rows = rows_ = piece.rows;
@@ -39,7 +41,7 @@ class Walk {
     Chunk chunk;
     chunk.rows = {rows.begin, std::min(rows.begin + mc_, rows.end)};
     chunk.panels = {panels.begin, std::min(panels.begin + blocking_.nr, panels.end)};
-    chunk.depth = {0, std::min(kc(), facts_.k)};
+    chunk.depth = {0, std::min(kc(), run_.k)};
     if (chunk.rows.size() <= 0 || chunk.panels.size() <= 0) return;
     while (true) {
       Chunk next = chunk;
@@ -59,7 +61,7 @@ class Walk {
   };
 
   int64_t kc() const noexcept {
-    return blocking_.kc == 0 ? std::max<int64_t>(facts_.k, 1) : blocking_.kc;
+    return blocking_.kc == 0 ? std::max<int64_t>(run_.k, 1) : blocking_.kc;
   }
 
   /// To the chunk after this one; false at the end.
@@ -71,18 +73,17 @@ class Walk {
       r->end = std::min(r->begin + by, all.end);
       return more;
     };
-    return step(&c->depth, kc(), {0, facts_.k}) || step(&c->panels, blocking_.nr, panels_) ||
+    return step(&c->depth, kc(), {0, run_.k}) || step(&c->panels, blocking_.nr, panels_) ||
            step(&c->rows, mc_, rows_);
   }
 
   const std::byte* weights(const Chunk& c) const noexcept {
-    return run_.panels + c.panels.begin * run_.panel_bytes + c.depth.begin * depth_bytes();
+    return run_.panels + c.panels.begin * run_.panel_bytes + facts_.packed_bytes(c.depth.begin);
   }
-  /// Of one element of depth in a panel.
-  int64_t depth_bytes() const noexcept { return kPanelColumns * facts_.weight_bytes; }
 
   /// `next`: the weights that the thread multiplies after these, or null. `last`: nothing follows.
   void multiply(const Chunk& chunk, const std::byte* next, bool last) noexcept {
+    if (facts_.decodes()) decode(chunk);
     const int64_t blocks = ceil_div(chunk.rows.size(), blocking_.mr);
     for (int64_t i = 0; i < blocks; ++i) {
       const int64_t block = pieces_.backwards ? blocks - 1 - i : i;
@@ -90,7 +91,9 @@ class Walk {
       const Range rows{chunk.rows.begin + r.begin, chunk.rows.begin + r.end};
       jit::GemmArgs args = operands(rows, r.begin, chunk);
       if (facts_.tiles()) use_tiles(&args, chunk.panels.size(), last && i + 1 == blocks);
-      if (blocks == 1) {
+      if (facts_.decodes()) {
+        read_decoded(&args, chunk);
+      } else if (blocks == 1) {
         fetch_stream(&args, next);
       } else {
         fetch_piece(&args, next, i);
@@ -101,11 +104,39 @@ class Walk {
     pieces_.backwards = facts_.tiles() && !pieces_.backwards;
   }
 
+  /// The chunk's weights in the form that the kernel reads, once for all rows.
+  void decode(const Chunk& chunk) noexcept {
+    jit::Int4DecodeArgs args;
+    args.b = weights(chunk);
+    args.panel_stride = run_.panel_bytes;
+    args.panels = chunk.panels.size();
+    args.groups = chunk.depth.size() / facts_.group;
+    args.group_lines = facts_.packed_bytes(facts_.group) / kVectorBytes;
+    args.zero = group_values(run_.groups.zero, run_.groups.zero_bytes, chunk);
+    args.zero_stride = run_.groups.count * run_.groups.zero_bytes;
+    args.to = decoded_;
+    args.to_stride = facts_.read_bytes(chunk.depth.size());
+    args.ahead = blocking_.prefetch_bytes;
+    if (args.groups > 0) run_.plan->family(run_.m).decode->call(args);
+  }
+  void read_decoded(jit::GemmArgs* args, const Chunk& chunk) const noexcept {
+    args->b = decoded_;
+    args->panel_stride = facts_.read_bytes(chunk.depth.size());
+  }
+
+  /// Of the chunk's first panel and group, 16 values of `bytes` together.
+  const std::byte* group_values(const std::byte* all, int64_t bytes,
+                                const Chunk& chunk) const noexcept {
+    if (all == nullptr) return nullptr;
+    return all +
+           (chunk.panels.begin * run_.groups.count + chunk.depth.begin / facts_.group) * bytes;
+  }
+
   /// A configuration is loaded where the last block's does not do, and given up after the last one.
   void use_tiles(jit::GemmArgs* args, int64_t panels, bool last) noexcept {
     args->tiles = tiles_;
     int64_t& configured = pieces_.configured_rows;
-    args->configure = !jit::serves_tiles(configured, args->m, static_cast<int>(panels));
+    args->configure = !jit::serves_tiles(configured, args->m, static_cast<int>(panels), facts_.tile_bytes);
     args->release = last;
     if (args->configure) configured = args->m;
   }
@@ -115,9 +146,10 @@ class Walk {
   void fetch_stream(jit::GemmArgs* args, const std::byte* next) const noexcept {
     const auto* b = static_cast<const std::byte*>(args->b);
     const int64_t ahead = blocking_.prefetch_bytes;
-    const int64_t bytes = args->k * depth_bytes();
+    const int64_t bytes = facts_.packed_bytes(args->k);
+    const int64_t unit = facts_.group == 0 ? 4 : facts_.group_steps;
     args->prefetch = b + ahead;
-    args->prefetch_steps = std::max<int64_t>(bytes - ahead, 0) / kVectorBytes / 4 * 4;
+    args->prefetch_steps = std::max<int64_t>(bytes - ahead, 0) / kVectorBytes / unit * unit;
     args->prefetch_next = next == nullptr ? b : next;
     // Panels shorter than the distance: what comes after the next one is known where they follow
     // each other.
@@ -135,7 +167,7 @@ class Walk {
     const int64_t panel = block / pieces_of_panel;
     if (panel >= blocking_.nr) return;
     args->prefetch_next = next + panel * args->panel_stride +
-                          block % pieces_of_panel * (args->k * depth_bytes() / pieces_of_panel);
+                          block % pieces_of_panel * (facts_.packed_bytes(args->k) / pieces_of_panel);
   }
 
   jit::GemmArgs operands(Range rows, int64_t row_in_chunk, const Chunk& chunk) const noexcept {
@@ -152,16 +184,16 @@ class Walk {
     args.m = rows.size();
     args.k = depth.size();
     args.control = control_;
-    args.acc = partial_ + row_in_chunk * partial_row;
+    // Sums that end with this call need no place of their own.
+    args.acc = partial_ + (depth.size() == run_.k ? 0 : row_in_chunk * partial_row);
     args.first = depth.begin == 0;
-    args.last = depth.end == facts_.k;
+    args.last = depth.end == run_.k;
     args.c = run_.c + rows.begin * run_.c_stride + column * run_.c_bytes;
     args.c_stride = run_.c_stride;
     args.n = std::min(panels.size() / parts_ * kPanelColumns, spec.problem.n - column);
-    if (run_.row_scale != nullptr) {
-      args.row_scale = run_.row_scale + rows.begin;
-      args.row_sum = run_.row_sum + rows.begin;
-    }
+    if (run_.row_scale != nullptr) args.row_scale = run_.row_scale + rows.begin;
+    if (run_.row_sum != nullptr) args.row_sum = run_.row_sum + rows.begin;
+    if (facts_.group != 0) use_groups(&args, rows, chunk);
     if (run_.col_scale != nullptr) {
       args.col_scale = run_.col_scale + panels.begin * kPanelColumns;
     }
@@ -176,6 +208,20 @@ class Walk {
     return args;
   }
 
+  void use_groups(jit::GemmArgs* args, Range rows, const Chunk& chunk) const noexcept {
+    const GemmGroups& groups = run_.groups;
+    args->groups = chunk.depth.size() / facts_.group;
+    args->group_steps = facts_.group_steps;
+    args->scale = group_values(groups.scale, groups.scale_bytes, chunk);
+    args->scale_stride = groups.count * groups.scale_bytes;
+    args->zero = group_values(groups.zero, groups.zero_bytes, chunk);
+    args->zero_stride = groups.count * groups.zero_bytes;
+    if (groups.sum == nullptr) return;
+    args->group_sum =
+        groups.sum + chunk.depth.begin / facts_.group * groups.sum_stride + rows.begin * 4;
+    args->group_sum_stride = groups.sum_stride;
+  }
+
   const GemmRun& run_;
   GemmPieces& pieces_;
   const GemmFacts& facts_;
@@ -183,6 +229,7 @@ class Walk {
   const KernelSet& kernels_;
   const int64_t parts_;
   std::byte* const tiles_;
+  std::byte* const decoded_;
   std::byte* const partial_;
   mutable uint32_t control_[2] = {};
   Range rows_;

@@ -345,11 +345,7 @@ Status check_int4_weights(const Int4Weights& w, const Int4PackSpec& spec,
   const auto i = static_cast<size_t>(part);
   if (const Status s = check_codes(w, spec, i); !s.ok()) return s;
   const bool row_major = w.storage == Int4Storage::kRowMajor;
-  int64_t groups = GroupLayout(spec.k, spec.group).groups;
-  if (spec.act_order) {
-    groups = row_major ? w.scale.cols : w.scale.rows;
-    if (const Status s = check_count(groups, kGroups[i], kMaxExtent); !s.ok()) return s;
-  }
+  const int64_t groups = GroupLayout(spec.k, spec.group).groups;
   const Status scales = check_by_group(w.scale, kScale[i], spec.scale, row_major, spec.n, groups);
   if (!scales.ok()) return scales;
   if (const Status s = check_zeros(w, spec, groups, i); !s.ok()) return s;

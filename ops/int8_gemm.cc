@@ -48,7 +48,7 @@ Status check(const Int8GemmDesc& desc) noexcept {
 void use_int8_families(const ContextImpl& ctx, GemmSpec* spec) {
   const Problem& problem = spec->problem;
   const bool wide = problem.k >= kFirstWideK;
-  GemmFacts facts{.k = problem.k, .a_bytes = 1, .weight_bytes = 1, .wide = wide};
+  GemmFacts facts{.k = problem.k, .a_bytes = 1, .weight_bits = 8, .wide = wide};
   const auto add = [&](const auto& config, IsaLevel level) {
     spec->families.push_back(
         make_family(config, level, facts, RowPreparation::kQuantize, ctx.features, problem));

@@ -9,9 +9,24 @@
 #include "ops/poison.h"
 #include "ops/problem_text.h"
 #include "ops/run_report.h"
+#include "ops/status_text.h"
 
 namespace quern::inline v0 {
 namespace {
+
+int64_t values_bytes(const WeightGroups& groups, bool zeros) noexcept {
+  constexpr int64_t kPanel = kPanelColumns;
+  if (!zeros) return kPanel * static_cast<int64_t>(size_of(groups.scale));
+  return groups.zeros == Int4Zeros::kF32 ? kPanel * 4 : kPanel;
+}
+
+void use_groups(const PackedWeights& weights, const WeightGroups& groups, GemmRun* run) noexcept {
+  run->groups.count = weights.groups();
+  run->groups.scale = static_cast<const std::byte*>(weights.group_scales());
+  run->groups.scale_bytes = values_bytes(groups, false);
+  run->groups.zero = static_cast<const std::byte*>(weights.group_zeros());
+  run->groups.zero_bytes = values_bytes(groups, true);
+}
 
 /// One call. With prepared rows phase 0 fills them and phase 1 multiplies; they are the same phase
 /// where every thread prepares the few rows for itself and no barrier is needed.
@@ -44,14 +59,20 @@ void job_phase(void* ctx, int phase, int tid, int nthreads) {
     run.a_stride = job.rows.stride();
     if (job.quantize != nullptr) {
       run.row_scale = job.a_scale != nullptr ? job.a_scale : job.rows.scale(copy);
-      run.row_sum = job.rows.sum(copy);
+    }
+    if (run.groups.count == 0) {
+      if (job.quantize != nullptr) run.row_sum = job.rows.sum(copy);
+    } else {
+      run.groups.sum = job.rows.group_sum(copy);
+      run.groups.sum_stride = job.rows.group_sum_stride();
     }
   }
   run_gemm_part(run, tid, job.partials + tid * job.partial_bytes);
 }
 
-Result<jit::KernelHandle> quantize_kernel(ContextImpl& ctx, DType a) {
-  const jit::QuantizeRowsAvx512Config config{a, PreparedRows::kPad, kPoisonRegisters};
+Result<jit::KernelHandle> quantize_kernel(ContextImpl& ctx, DType a, const RowGroups& groups) {
+  const bool quads = groups.layout.groups > 0 && groups.in_place();
+  const jit::QuantizeRowsAvx512Config config{a, PreparedRows::kPad, kPoisonRegisters, quads};
   return ctx.kernel(to_string(config), [&] { return generate(config); });
 }
 
@@ -64,7 +85,7 @@ Result<PackedGemm> PackedGemm::create(const Context& ctx, PackedGemmSpec spec) {
   GemmPlan& plan = planned->plan;
   jit::KernelHandle quantize;
   if (plan.spec().families[0].rows == RowPreparation::kQuantize) {
-    auto kernel = quantize_kernel(ctx.impl(), plan.spec().problem.a);
+    auto kernel = quantize_kernel(ctx.impl(), plan.spec().problem.a, spec.row_groups);
     if (!kernel.ok()) return report.failed(kernel.status());
     quantize = std::move(*kernel);
   }
@@ -98,7 +119,7 @@ int64_t PackedGemm::max_rows() const noexcept {
   return kMaxExtent / std::max<int64_t>(spec().problem.k, 1) / 8;
 }
 
-PreparedRows PackedGemm::prepared_rows(int64_t m, int64_t row_step,
+PreparedRows PackedGemm::prepared_rows(int64_t m, int64_t row_step, const RowGroups& groups,
                                        const ThreadPool& pool) const noexcept {
   const GemmFamily& family = plan_.family(m);
   // More rows than one block's pass in smaller blocks, whose 9 rows and 3 panels fit a set (a pad
@@ -106,25 +127,23 @@ PreparedRows PackedGemm::prepared_rows(int64_t m, int64_t row_step,
   const bool spread = family.rows == RowPreparation::kNone && !family.facts.tiles() &&
                       m <= plan_.blocking(m).mr && meet_in_l1(row_step, m);
   return PreparedRows(spread ? RowPreparation::kSpread : family.rows, m, spec().problem.k,
-                      pool.size());
+                      pool.size(), groups);
 }
 
 // Up to max_m rows need the most at max_m, or at the last number of rows that every thread prepares
-// for itself, or at one that a single register block takes. A family that took over anywhere else
-// would be a third place to look at: the one before may have prepared rows that this one reads as
-// they are.
-static_assert(kFewRowsOnAvx512 == PreparedRows::kRowsForEachThread,
-              "scratch_bytes() must also look at the rows up to which avx512 stands in for amx");
+// for itself, or that the second family takes (it may prepare rows that the first one reads as they
+// are), or at one that a single register block takes.
 
 size_t PackedGemm::scratch_bytes(int64_t max_m) const noexcept {
   const ThreadPool& pool = ctx_.pool();
   const int64_t m = std::clamp<int64_t>(max_m, 0, max_rows());
   constexpr int64_t kWorstStep = 0;  // a multiple of every distance
   const auto bytes_for = [&](int64_t rows) {
-    return prepared_rows(rows, kWorstStep, pool).bytes();
+    return prepared_rows(rows, kWorstStep, row_groups_, pool).bytes();
   };
   // Few rows are prepared by every thread, more rows once, so the need does not grow with m alone.
-  int64_t rows = std::max(bytes_for(m), bytes_for(std::min(m, PreparedRows::kRowsForEachThread)));
+  int64_t rows = std::max({bytes_for(m), bytes_for(std::min(m, PreparedRows::kRowsForEachThread)),
+                           bytes_for(std::min(m, spec().few_rows))});
   for (int64_t block = std::min<int64_t>(m, kMostBlockRows); meet_in_l1(kWorstStep, block);
        --block) {
     rows = std::max(rows, bytes_for(block));
@@ -148,7 +167,38 @@ Status PackedGemm::check_args(const PackedGemmArgs& args) const noexcept {
     return Status(StatusCode::kInvalidArgument,
                   "a_scale given, but only s8 activations come with scales");
   }
-  return check_operands(args.operands, shape(m));
+  if (const Status s = check_operands(args.operands, shape(m)); !s.ok()) return s;
+  return weight_groups_ ? check_groups(*args.operands.weights) : Status();
+}
+
+Status PackedGemm::check_groups(const PackedWeights& w) const noexcept {
+  const WeightGroups& groups = *weight_groups_;
+  const auto differs = [](const char* text, int64_t is, int64_t should) {
+    return Status(StatusCode::kInvalidArgument, text, is, should);
+  };
+  if (w.group() != groups.group) {
+    return differs("weights.group ({0}) must be the plan's ({1})", w.group(), groups.group);
+  }
+  // With act_order as many as g_idx made, for which there is scratch.
+  const int64_t most = row_groups_.layout.groups;
+  if (groups.act_order ? w.groups() > most : w.groups() != most) {
+    return differs(groups.act_order ? "weights.groups ({0}) must be at most {1}"
+                                    : "weights.groups ({0}) must be the plan's ({1})",
+                   w.groups(), most);
+  }
+  if (w.act_order() != groups.act_order) {
+    return differs("weights.act_order ({0}) must be desc.act_order ({1})", w.act_order(),
+                   groups.act_order);
+  }
+  if (w.scale_dtype() != groups.scale) {
+    return differs("weights.scale_dtype ({0:dtype}) must be desc.scale ({1:dtype})",
+                   status_value(w.scale_dtype()), status_value(groups.scale));
+  }
+  if (w.zeros() != groups.zeros) {
+    return differs("weights.zeros ({0}) must be desc.zeros ({1})", static_cast<int64_t>(w.zeros()),
+                   static_cast<int64_t>(groups.zeros));
+  }
+  return {};
 }
 
 int PackedGemm::run_checked(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept {
@@ -164,7 +214,15 @@ int PackedGemm::run_checked(const PackedGemmArgs& args, Span<std::byte> scratch)
   job.a = args.a;
   job.a_scale = static_cast<const float*>(args.a_scale.data);
   job.quantize = quantize_.get();
-  job.rows = prepared_rows(m, job.run.a_stride, pool);
+  RowGroups row_groups = row_groups_;
+  if (weight_groups_) {
+    const PackedWeights& weights = *args.operands.weights;
+    row_groups.layout = GroupLayout(weights.k(), weights.group(), weights.groups());
+    row_groups.order = weights.order();
+    job.run.k = row_groups.layout.depth();
+    use_groups(weights, *weight_groups_, &job.run);
+  }
+  job.rows = prepared_rows(m, job.run.a_stride, row_groups, pool);
   job.partial_bytes = plan_.partial_bytes(m);
   if (job.rows.bytes() + job.partial_bytes != 0) {
     std::byte* memory = align_scratch(scratch);
@@ -192,6 +250,9 @@ Status PackedGemm::run(const PackedGemmArgs& args, Span<std::byte> scratch) cons
 std::string PackedGemm::explain() const {
   std::string text = plan_name(spec().problem) + '\n' + dispatch_.explain();
   if (quantize_ != nullptr) text += "  kernel " + quantize_->name + '\n';
+  for (const GemmFamily& family : spec().families) {
+    if (family.decode != nullptr) text += "  kernel " + family.decode->name + '\n';
+  }
   return text + plan_.explain();
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "ops/gemm_operands.h"
 #include "ops/gemm_plan.h"
 #include "ops/no_throw.h"
+#include "ops/packed_weights_builder.h"
 #include "ops/prepared_rows.h"
 #include "ops/validate.h"
 #include "quern/context.h"
@@ -25,6 +27,9 @@ struct PackedGemmSpec {
   GemmSpec gemm;
   WeightLayout layout = WeightLayout::kNone;
   bool a_scaled = false;  ///< A is s8 already and a_scale is an operand
+  /// Of weights with a scale for each group of K; `groups` 0: as many as g_idx makes.
+  std::optional<WeightGroups> weight_groups;
+  RowGroups row_groups;  ///< with the longest layout that such weights can have
 };
 
 /// One call's operands.
@@ -60,6 +65,8 @@ class PackedGemm {
       : ctx_(std::move(ctx)),
         layout_(spec.layout),
         a_scaled_(spec.a_scaled),
+        weight_groups_(spec.weight_groups),
+        row_groups_(spec.row_groups),
         dispatch_(std::move(dispatch)),
         plan_(std::move(plan)),
         quantize_(std::move(quantize)) {}
@@ -67,7 +74,9 @@ class PackedGemm {
   GemmShape shape(int64_t m) const noexcept;
   int64_t max_rows() const noexcept;
   /// For rows of A `row_step` bytes apart.
-  PreparedRows prepared_rows(int64_t m, int64_t row_step, const ThreadPool& pool) const noexcept;
+  PreparedRows prepared_rows(int64_t m, int64_t row_step, const RowGroups& groups,
+                             const ThreadPool& pool) const noexcept;
+  Status check_groups(const PackedWeights& weights) const noexcept;
   Status check_args(const PackedGemmArgs& args) const noexcept;
   /// Returns how many threads computed.
   int run_checked(const PackedGemmArgs& args, Span<std::byte> scratch) const noexcept;
@@ -75,6 +84,8 @@ class PackedGemm {
   Context ctx_;
   WeightLayout layout_;
   bool a_scaled_;
+  std::optional<WeightGroups> weight_groups_;
+  RowGroups row_groups_;
   Dispatch dispatch_;
   GemmPlan plan_;
   jit::KernelHandle quantize_;  ///< null unless rows are quantized
@@ -103,9 +114,10 @@ Problem gemm_problem(const char* op, const Desc& desc) {
 }
 
 /// pack() and pack_gate_up() of an op whose Impl has `gemm`, `check_weights(weights, part)` and
-/// `pack(parts)`.
-template <typename Impl, typename Weights>
-Result<PackedWeights> pack_parts(const Impl* impl, Span<const Weights> parts) {
+/// `pack(parts, options...)`.
+template <typename Impl, typename Weights, typename... Options>
+Result<PackedWeights> pack_parts(const Impl* impl, Span<const Weights> parts,
+                                 const Options&... options) {
   if (impl == nullptr) return no_plan();
   if (const Status s = impl->gemm.check_parts(parts.size()); !s.ok()) return s;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -114,7 +126,7 @@ Result<PackedWeights> pack_parts(const Impl* impl, Span<const Weights> parts) {
                                               : WeightPart::kUp;
     if (const Status s = impl->check_weights(parts[i], part); !s.ok()) return s;
   }
-  return no_throw("no memory for packed weights", [&] { return impl->pack(parts); });
+  return no_throw("no memory for packed weights", [&] { return impl->pack(parts, options...); });
 }
 
 }  // namespace quern::inline v0

@@ -24,6 +24,7 @@ int64_t row_bytes(RowPreparation kind, int64_t k) noexcept {
     case RowPreparation::kWiden:
       return ((k + kWidePad - 1) / kWidePad * kWidePad * 4 + 63) / 64 * 64;
     case RowPreparation::kSpread:
+    case RowPreparation::kGather:
       return k * 2;
     case RowPreparation::kNone:
       break;
@@ -37,9 +38,11 @@ bool meet_in_l1(int64_t row_step, int64_t rows) noexcept {
   return row_step % kL1WayBytes == 0 && rows > kMostRowsInASet;
 }
 
-PreparedRows::PreparedRows(RowPreparation kind, int64_t rows, int64_t k, int threads) noexcept
-    : kind_(kind), m_(rows) {
+PreparedRows::PreparedRows(RowPreparation kind, int64_t rows, int64_t k, int threads,
+                           const RowGroups& groups) noexcept
+    : kind_(kind), m_(rows), k_(k), groups_(groups) {
   if (kind == RowPreparation::kNone) return;
+  if (grouped()) k = groups.layout.depth();
   // An odd number of lines: as many rows as there are sets in L1 lie in different ones.
   stride_ = (ceil_div(row_bytes(kind, k), kLine) | 1) * kLine;
   copies_ = rows <= kRowsForEachThread ? threads : 1;
@@ -51,9 +54,12 @@ void PreparedRows::prepare(const jit::Kernel* quantizer, const MatrixView& a, Ra
   std::byte* to = memory_ + copy * copy_bytes();
   switch (kind_) {
     case RowPreparation::kQuantize:
-      return quantize(*quantizer, a, which, to);
+      return grouped() ? quantize_groups(*quantizer, a, which, to)
+                       : quantize(*quantizer, a, which, to);
     case RowPreparation::kWiden:
-      return widen(a, which, to);
+      return grouped() ? gather(a, which, to) : widen(a, which, to);
+    case RowPreparation::kGather:
+      return gather(a, which, to);
     case RowPreparation::kSpread:
       return spread(a, which, to);
     case RowPreparation::kNone:

@@ -121,7 +121,9 @@ inline std::vector<QuantizeRowsAvx512Config> all_quantize_rows() {
   std::vector<QuantizeRowsAvx512Config> all;
   for (DType a : {DType::kBF16, DType::kF32, DType::kS8, DType::kU8, DType::kF16}) {
     for (int pad : {0, 1, 4, 16, 64}) {
-      for (bool poison : {false, true}) all.push_back({a, pad, poison});
+      for (bool poison : {false, true}) {
+        for (bool quads : {false, true}) all.push_back({a, pad, poison, quads});
+      }
     }
   }
   return all;

@@ -64,7 +64,7 @@ TEST(DefaultBlocking, IsLegalForEveryShape) {
     for (int panel_registers : {1, 2}) {
       for (int flags = 0; flags < 8; ++flags) {
         for (int64_t k : {0, 1, 63, 64, 4096, 17408, 131072, 1 << 24}) {
-          GemmFacts facts{.k = k, .a_bytes = bytes, .weight_bytes = bytes};
+          GemmFacts facts{.k = k, .a_bytes = bytes, .weight_bits = 8 * bytes};
           facts.panel_registers = panel_registers;
           facts.other_registers = panel_registers == 1 ? 1 : 4;
           facts.wide = (flags & 1) != 0;
@@ -132,7 +132,7 @@ TEST(DefaultBlocking, PrefillFitsL2AndPassesWeightsOnce) {
     for (int64_t k : {512, 4096, 5120, 17408}) {
       for (int64_t m : {17, 64, 72, 73, 145, 256, 576}) {
         const GemmBlocking b =
-            default_blocking({.k = k, .a_bytes = bytes, .weight_bytes = bytes}, m);
+            default_blocking({.k = k, .a_bytes = bytes, .weight_bits = 8 * bytes}, m);
         const int64_t depth = b.kc == 0 ? k : b.kc;
         EXPECT_LE(depth * b.nc * bytes, (256 << 10) * 3 / 2);
         EXPECT_GE(b.mc, m);
@@ -147,7 +147,7 @@ TEST(DefaultBlocking, KIsCutIntoEqualParts) {
   for (const int row_step : {1, 16}) {
     for (int64_t k = 64; k <= 40000; k += 32) {
       for (const int64_t m : {20, 64}) {
-        const GemmFacts facts{.k = k, .a_bytes = 2, .weight_bytes = 2, .row_step = row_step};
+        const GemmFacts facts{.k = k, .a_bytes = 2, .weight_bits = 16, .row_step = row_step};
         const int64_t kc = default_blocking(facts, m).kc;
         if (kc == 0) continue;
         ++cut;
@@ -174,7 +174,7 @@ TEST(DefaultBlocking, WideSumsAreCutAtTheContractsMultiple) {
 }
 
 TEST(InvalidBlocking, NamesTheBrokenRule) {
-  const GemmFacts facts{.k = 4096, .a_bytes = 1, .weight_bytes = 1};
+  const GemmFacts facts{.k = 4096, .a_bytes = 1, .weight_bits = 8};
   const GemmBlocking good = default_blocking(facts, 64);
   const auto broken = [&](auto change) {
     GemmBlocking b = good;

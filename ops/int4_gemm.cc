@@ -1,0 +1,272 @@
+#include "quern/int4_gemm.h"
+
+#include <utility>
+
+#include "jit/int4_decode_avx512.h"
+#include "jit/int4_gemm_amx.h"
+#include "jit/int4_gemm_avx512.h"
+#include "ops/int4_packing.h"
+#include "ops/no_throw.h"
+#include "ops/packed_gemm.h"
+#include "ops/poison.h"
+
+namespace quern::inline v0 {
+
+// A nested type of an exported class would be exported with it.
+struct [[gnu::visibility("hidden")]] Int4Gemm::Impl {
+  Int4GemmDesc desc;
+  PackedGemm gemm;
+  Int4PackKernels pack_kernels;
+
+  Int4PackSpec pack_spec() const noexcept {
+    return {desc.n, desc.k, desc.group, desc.zeros, desc.scale, desc.act_order};
+  }
+  Status check_weights(const Int4Weights& w, WeightPart part) const noexcept {
+    return check_int4_weights(w, pack_spec(), part);
+  }
+  Result<PackedWeights> pack(Span<const Int4Weights> parts, const PackProgress& progress) const {
+    return pack_int4(pack_kernels, gemm.pool(), pack_spec(), parts, progress);
+  }
+};
+
+namespace {
+
+/// Rows up to which codes are decoded in registers by each block of rows rather than once to
+/// scratch: one block takes so many.
+constexpr int64_t kFewRowsInRegisters = kMostBlockRows;
+
+Status check(const Int4GemmDesc& desc) noexcept {
+  if (const Status s = check_gemm_desc(desc, kMaxInt4K); !s.ok()) return s;
+  if (desc.group != -1) {
+    if (desc.group < 1) {
+      return Status(StatusCode::kInvalidArgument,
+                    "desc.group ({0}) must be at least 1, or -1 for all of k", desc.group);
+    }
+  }
+  if (const Status s =
+          check_dtype(desc.scale, "desc.scale", {DType::kF16, DType::kBF16, DType::kF32});
+      !s.ok()) {
+    return s;
+  }
+  if (desc.zeros > Int4Zeros::kF32) {
+    return Status(StatusCode::kInvalidArgument,
+                  "desc.zeros ({0}) must be kSymmetric (0), kInteger (1) or kF32 (2)",
+                  static_cast<int64_t>(desc.zeros));
+  }
+  if (desc.activations > Int4Activations::kDynamicS8) {
+    return Status(StatusCode::kInvalidArgument,
+                  "desc.activations ({0}) must be kBF16 (0) or kDynamicS8 (1)",
+                  static_cast<int64_t>(desc.activations));
+  }
+  return {};
+}
+
+/// With g_idx each group may leave one part of less than `group` columns, beside the whole ones.
+GroupLayout longest_layout(const Int4GemmDesc& desc) noexcept {
+  const GroupLayout even(desc.k, desc.group);
+  if (!desc.act_order || even.groups == 0) return even;
+  return GroupLayout(desc.k, desc.group, even.groups + desc.k / even.group);
+}
+
+jit::GroupConfig group_config(const Int4GemmDesc& desc, const GroupLayout& layout) noexcept {
+  jit::GroupConfig config;
+  config.a = desc.activations == Int4Activations::kDynamicS8 ? DType::kS8 : DType::kBF16;
+  config.scale = desc.scale;
+  config.zeros = desc.zeros;
+  config.wide = config.a == DType::kS8 && desc.zeros == Int4Zeros::kInteger &&
+                layout.group > jit::kMostNarrowGroup;
+  return config;
+}
+
+RowGroups row_groups(const Int4GemmDesc& desc, const jit::GroupConfig& config) noexcept {
+  RowGroups rows;
+  rows.layout = longest_layout(desc);
+  rows.ordered = desc.act_order;
+  if (config.folds_nothing()) return rows;
+  rows.sums = desc.zeros == Int4Zeros::kSymmetric ? RowGroups::Sums::kTimes8
+              : config.wide                       ? RowGroups::Sums::kS32
+                                                  : RowGroups::Sums::kF32;
+  return rows;
+}
+
+/// The families of one Desc: amx and avx512 on weights that were decoded to scratch, avx512 on
+/// packed ones.
+class Families {
+ public:
+  Families(ContextImpl& ctx, const Int4GemmDesc& desc, PackedGemmSpec* spec) noexcept
+      : ctx_(ctx),
+        desc_(desc),
+        spec_(*spec),
+        config_(group_config(desc, spec->row_groups.layout)),
+        integer_(config_.a == DType::kS8) {}
+
+  /// Sums of integers are exact and every family folds groups in one sequence, so that with s8 rows
+  /// M may choose; so it may between the two avx512 families, whose dot products are the same.
+  Status add_all() {
+    if (ctx_.level >= IsaLevel::kAmx) {
+      if (const Status s = add_decoded(IsaLevel::kAmx); !s.ok()) return s;
+      if (integer_ || desc_.invariance == Invariance::kFastest) {
+        spec_.gemm.few_rows = kFewRowsOnAvx512;
+        add_packed();
+      }
+      return {};
+    }
+    if (ctx_.level < IsaLevel::kAvx512) {
+      add_packed();  // refused by dispatch, with the reason
+      return {};
+    }
+    if (const Status s = add_decoded(IsaLevel::kAvx512); !s.ok()) return s;
+    spec_.gemm.few_rows = kFewRowsInRegisters;
+    add_packed();
+    return {};
+  }
+
+ private:
+  bool fma() const noexcept { return !integer_ && (!ctx_.features.bf16 || ctx_.features.slow_bf16_dots); }
+  bool widens(IsaLevel level) const noexcept { return level == IsaLevel::kAvx512 && fma(); }
+
+  RowPreparation rows(IsaLevel level) const noexcept {
+    if (integer_) return RowPreparation::kQuantize;
+    if (widens(level)) return RowPreparation::kWiden;
+    const RowGroups& groups = spec_.row_groups;
+    const bool as_they_come = groups.in_place() && groups.sums == RowGroups::Sums::kNone;
+    return as_they_come ? RowPreparation::kNone : RowPreparation::kGather;
+  }
+
+  GemmFacts facts(IsaLevel level, bool decoded) const noexcept {
+    const GroupLayout& layout = spec_.row_groups.layout;
+    GemmFacts f{.k = layout.depth(),
+                .a_bytes = integer_ ? 1 : widens(level) ? 4 : 2,
+                .weight_bits = 4,
+                .decoded_bits = !decoded ? 0 : integer_ ? 8 : 16,
+                .group = std::max<int64_t>(layout.padded, GroupLayout::kLineDepth)};
+    if (level == IsaLevel::kAmx) {
+      f.row_step = 16;
+      f.tile_bytes = static_cast<int>(std::max<int64_t>(layout.tile_depth, 8));
+      f.group_steps = f.group / std::max<int64_t>(layout.tile_depth, 1) * (integer_ ? 1 : 2);
+      return f;
+    }
+    f.group_steps = f.read_bytes(f.group) / 64;
+    const jit::Int4Registers registers = int4_registers(avx512_config(decoded));
+    f.panel_registers = registers.panel;
+    f.other_registers = registers.other;
+    return f;
+  }
+
+  jit::Int4GemmAvx512Config avx512_config(bool decoded) const noexcept {
+    jit::Int4GemmAvx512Config config;
+    config.b = !decoded ? DType::kU4 : integer_ ? DType::kU8 : DType::kBF16;
+    config.groups = config_;
+    config.fma = fma();
+    return config;
+  }
+
+  void add_packed() {
+    spec_.gemm.families.push_back(make_avx512(false));
+  }
+
+  GemmFamily make_avx512(bool decoded) const {
+    jit::IsaFeatures features = ctx_.features;
+    return make_family(avx512_config(decoded), IsaLevel::kAvx512,
+                       facts(IsaLevel::kAvx512, decoded), rows(IsaLevel::kAvx512), features,
+                       spec_.gemm.problem);
+  }
+
+  Status add_decoded(IsaLevel level) {
+    const jit::Int4DecodeAvx512Config decode{
+        integer_ ? DType::kU8 : DType::kBF16, integer_ ? Int4Zeros::kSymmetric : desc_.zeros,
+        kPoisonRegisters};
+    auto kernel = ctx_.kernel(to_string(decode), [&] { return generate(decode); });
+    if (!kernel.ok()) return kernel.status();
+    GemmFamily family;
+    if (level == IsaLevel::kAmx) {
+      jit::Int4GemmAmxConfig config;
+      config.groups = config_;
+      config.tile_depth =
+          static_cast<int>(std::max<int64_t>(spec_.row_groups.layout.tile_depth, 8));
+      family = make_family(config, level, facts(level, true), rows(level), ctx_.features,
+                           spec_.gemm.problem);
+    } else {
+      family = make_avx512(true);
+    }
+    family.decode = std::move(*kernel);
+    spec_.gemm.families.push_back(std::move(family));
+    return {};
+  }
+
+  ContextImpl& ctx_;
+  const Int4GemmDesc& desc_;
+  PackedGemmSpec& spec_;
+  jit::GroupConfig config_;
+  bool integer_;
+};
+
+PackedGemmSpec make_spec(const Int4GemmDesc& desc) {
+  PackedGemmSpec spec;
+  Problem& problem = spec.gemm.problem = gemm_problem("int4_gemm", desc);
+  problem.group = desc.group;
+  problem.activations = desc.activations == Int4Activations::kDynamicS8
+                            ? Int8Activations::kDynamicS8
+                            : Int8Activations::kBF16;
+  problem.zeros = desc.zeros;
+  problem.scale = desc.scale;
+  problem.act_order = desc.act_order;
+  spec.layout =
+      spec.gemm.gate_up() ? WeightLayout::kU4Vnni8N16GateUp : WeightLayout::kU4Vnni8N16;
+  const GroupLayout even(desc.k, desc.group);
+  spec.weight_groups = WeightGroups{even.group, even.groups, desc.scale, desc.zeros, desc.act_order};
+  spec.row_groups = row_groups(desc, group_config(desc, even));
+  return spec;
+}
+
+}  // namespace
+
+Result<Int4Gemm> Int4Gemm::create(const Context& ctx, const Int4GemmDesc& desc) {
+  return no_throw(kNoMemoryForPlan, [&]() -> Result<Int4Gemm> {
+    if (const Status s = ctx.status(); !s.ok()) return s;
+    if (const Status s = check(desc); !s.ok()) return s;
+    PackedGemmSpec spec = make_spec(desc);
+    if (const Status s = Families(ctx.impl(), desc, &spec).add_all(); !s.ok()) return s;
+    auto gemm = PackedGemm::create(ctx, std::move(spec));
+    if (!gemm.ok()) return gemm.status();
+    auto pack_kernels = int4_pack_kernels(ctx.impl());
+    if (!pack_kernels.ok()) return pack_kernels.status();
+    Int4Gemm op;
+    op.impl_ = std::make_shared<const Impl>(Impl{desc, std::move(*gemm), std::move(*pack_kernels)});
+    return op;
+  });
+}
+
+IsaLevel Int4Gemm::isa() const noexcept {
+  return impl_ == nullptr ? IsaLevel::kNone : impl_->gemm.isa();
+}
+
+const Int4GemmDesc& Int4Gemm::desc() const noexcept {
+  static const Int4GemmDesc kNone;
+  return impl_ == nullptr ? kNone : impl_->desc;
+}
+
+Result<PackedWeights> Int4Gemm::pack(const Int4Weights& w, const PackProgress& progress) const {
+  return pack_parts(impl_.get(), Span<const Int4Weights>(&w, 1), progress);
+}
+
+Result<PackedWeights> Int4Gemm::pack_gate_up(const Int4Weights& gate, const Int4Weights& up,
+                                             const PackProgress& progress) const {
+  const Int4Weights parts[] = {gate, up};
+  return pack_parts(impl_.get(), Span<const Int4Weights>(parts, 2), progress);
+}
+
+size_t Int4Gemm::scratch_bytes(int64_t max_m) const noexcept {
+  return impl_ == nullptr ? 0 : impl_->gemm.scratch_bytes(max_m);
+}
+
+Status Int4Gemm::run(const Int4GemmArgs& args, Span<std::byte> scratch) const noexcept {
+  if (impl_ == nullptr) return no_plan();
+  return impl_->gemm.run({args.a, {}, {args.weights, args.c, args.bias, args.residual}}, scratch);
+}
+
+std::string Int4Gemm::explain() const {
+  return impl_ == nullptr ? no_plan().message() : impl_->gemm.explain();
+}
+
+}  // namespace quern::inline v0
