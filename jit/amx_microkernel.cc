@@ -83,7 +83,7 @@ void AmxMicrokernel::emit_palettes() {
     const auto low = static_cast<uint8_t>(std::min(m, 16));
     const auto high = static_cast<uint8_t>(row_tiles() == 2 ? m - 16 : m);
     const auto whole = static_cast<uint8_t>(step_.tile_bytes / 4);  // rows of a tile of weights
-    const bool a5 = row_tiles() == 2;  // else it is one of weights
+    const bool a5 = row_tiles() == 2;                               // else it is one of weights
     const uint8_t rows[8] = {low, low, high, high, low, a5 ? high : whole, whole, whole};
     const int a_bytes = step_.tile_bytes;
     const int bytes[8] = {64, 64, 64, 64, a_bytes, a5 ? a_bytes : 64, 64, 64};

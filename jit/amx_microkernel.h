@@ -27,9 +27,10 @@ namespace quern::jit {
 class AmxMicrokernel : public GemmEmitter {
  protected:
   struct Step {
-    int k_step_log2 = 0;    ///< depth of a tile of A: 64 bytes of each row
-    int panel_lines = 16;   ///< lines of a packed panel that hold that depth
-    int tile_bytes = 64;    ///< of a row of A, a multiple of 4; a tile of weights has a line for each 4
+    int k_step_log2 = 0;   ///< depth of a tile of A: 64 bytes of each row
+    int panel_lines = 16;  ///< lines of a packed panel that hold that depth
+    int tile_bytes =
+        64;  ///< of a row of A, a multiple of 4; a tile of weights has a line for each 4
     bool round_up = false;  ///< A is padded: a partial last step is run as a whole one
   };
 

@@ -31,8 +31,8 @@ class CodeEmitter : public Generator {
 
   // 4-bit codes. Lane c of a line holds depths (0, 4, 2, 6, 1, 5, 3, 7) of column c in its nibbles
   // from the lowest, so that both of these need no shuffle of bytes:
-  //     bytes: x & 0x0f0f0f0f is the quad of depths (0, 2, 1, 3), (x >> 4) & 0x0f0f0f0f (4, 6, 5, 7)
-  //     bf16:  vpermw looks the low five bits of each 16-bit half of a lane up in a table of 32.
+  //     bytes: x & 0x0f0f0f0f is the quad of depths (0, 2, 1, 3), (x >> 4) & 0x0f0f0f0f (4, 6, 5,
+  //     7) bf16:  vpermw looks the low five bits of each 16-bit half of a lane up in a table of 32.
   //            x >> 4 s has a code there and one bit that does not matter: the pairs of depths
   //            (0, 1), (4, 5), (2, 3), (6, 7) for s = 0..3
 

@@ -11,8 +11,8 @@ namespace quern::jit {
 
 /// What GEMM micro-kernels of every family share, so that what the numeric contract fixes is one
 /// piece of code: the way from an integer accumulator to f32, groups of K with scales of their own,
-/// and what follows once an accumulator is f32 (bias, activation, residual, rounding, masked store), a
-/// row of C at a time:
+/// and what follows once an accumulator is f32 (bias, activation, residual, rounding, masked
+/// store), a row of C at a time:
 ///
 ///   emit_begin_rows(); for each row { ... to f32; emit_finish_row(row); emit_next_row(); }
 ///   ...return; emit_constants()

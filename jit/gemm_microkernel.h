@@ -78,7 +78,6 @@ class GemmMicrokernel : public GemmEmitter {
   const Xbyak::Reg64& first_panel() const { return b_; }
 
  private:
-
   Xbyak::RegExp panel_of(const Xbyak::Reg64& base, int v) const;
   void emit_load_args();
   bool streams() const { return shape().prefetch == kUnroll * shape().nr; }

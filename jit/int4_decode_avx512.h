@@ -12,9 +12,9 @@
 
 namespace quern::jit {
 
-/// Panels of packed 4-bit codes become panels that dot products read: once for all rows of A. A line
-/// of 64 bytes, eight depths of 16 columns, becomes two lines of u8 codes, each four depths in the
-/// order 0, 2, 1, 3, or four lines of bf16 pairs of depths, q - z.
+/// Panels of packed 4-bit codes become panels that dot products read: once for all rows of A. A
+/// line of 64 bytes, eight depths of 16 columns, becomes two lines of u8 codes, each four depths in
+/// the order 0, 2, 1, 3, or four lines of bf16 pairs of depths, q - z.
 struct Int4DecodeAvx512Config {
   DType to = DType::kU8;                    ///< kU8 or kBF16
   Int4Zeros zeros = Int4Zeros::kSymmetric;  ///< kBF16: what is subtracted; floats are not (z = 0)

@@ -11,9 +11,9 @@
 
 namespace quern::jit {
 
-/// s8 or bf16 rows times what int4_decode_avx512 makes of 4-bit codes, u8 or bf16, with a scale, and
-/// perhaps a zero point, for each group of K. Argument struct: GemmArgs, with the fields of groups,
-/// and row_scale with s8 rows. Rows are as Int4GemmAvx512Config has them.
+/// s8 or bf16 rows times what int4_decode_avx512 makes of 4-bit codes, u8 or bf16, with a scale,
+/// and perhaps a zero point, for each group of K. Argument struct: GemmArgs, with the fields of
+/// groups, and row_scale with s8 rows. Rows are as Int4GemmAvx512Config has them.
 struct Int4GemmAmxConfig : GemmConfig {
   GroupConfig groups;
   /// Columns of K that a tile of s8 rows holds, 8..64 in eights (GroupLayout::tile_depth); one of

@@ -19,8 +19,8 @@ constexpr std::string_view kFma = "fma";
 /// A line of packed codes is eight depths of 16 columns: two dots of quads, or four of bf16 pairs.
 /// Decoded lines are four depths (kU8) or two (kBF16), one dot each.
 ///
-/// With `fma` a dot of bf16 pairs is two FMAs on f32 rows, the odd elements first, under MXCSR's DAZ
-/// and FTZ as vdpbf16ps has it. The folds stand outside of that.
+/// With `fma` a dot of bf16 pairs is two FMAs on f32 rows, the odd elements first, under MXCSR's
+/// DAZ and FTZ as vdpbf16ps has it. The folds stand outside of that.
 class Int4GemmAvx512 final : public GemmMicrokernel {
  public:
   explicit Int4GemmAvx512(const Int4GemmAvx512Config& config)
@@ -66,8 +66,7 @@ class Int4GemmAvx512 final : public GemmMicrokernel {
   /// Sums of integers are exact in any order: small blocks use a second set of accumulators, to
   /// hide the latency of a dot.
   Xbyak::Zmm acc_of(int set, int m, int v) const {
-    return set == 0 || extra_.empty() ? acc(m, v)
-                                      : extra_[static_cast<size_t>(m * shape().nr + v)];
+    return set == 0 || extra_.empty() ? acc(m, v) : extra_[static_cast<size_t>(m * shape().nr + v)];
   }
 
   DType b_type_;

@@ -12,8 +12,8 @@
 namespace quern::jit {
 
 /// s8 or bf16 rows times 4-bit codes with a scale, and perhaps a zero point, for each group of K.
-/// Argument struct: GemmArgs, with the fields of groups, and row_scale with s8 rows. Rows are padded
-/// as the packed groups are; those of s8 have bytes 1 and 2 of each four exchanged.
+/// Argument struct: GemmArgs, with the fields of groups, and row_scale with s8 rows. Rows are
+/// padded as the packed groups are; those of s8 have bytes 1 and 2 of each four exchanged.
 struct Int4GemmAvx512Config : GemmConfig {
   /// kU4: packed panels, decoded in registers; what int4_decode_avx512 makes of them: kU8 for s8
   /// rows, kBF16 for bf16 rows. The bits of the result are the same.

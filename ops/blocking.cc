@@ -30,8 +30,8 @@ constexpr int kPrefetch = 4096;
 // A single stream is read from memory only as fast as it is fetched ahead.
 constexpr int kPrefetchAlone = 8192;
 
-// Decoded weights: written and read again soon. With few rows they come and go in L1; with more they
-// stay in L2 for all of them.
+// Decoded weights: written and read again soon. With few rows they come and go in L1; with more
+// they stay in L2 for all of them.
 constexpr int64_t kL1ForDecoded = 32 << 10;
 
 int64_t decoded_chunk(const GemmFacts& facts, int64_t m) noexcept {

@@ -41,11 +41,11 @@ ThreadGrid choose_grid(int64_t m, int64_t units, int threads) noexcept;
 
 /// Facts about a GEMM that blocking depends on.
 struct GemmFacts {
-  int64_t k = 0;            ///< as packed: with the padding of groups
-  int a_bytes = 2;          ///< of one element of A as the kernel reads it
-  int weight_bits = 16;     ///< of one packed weight
-  int decoded_bits = 0;     ///< of one that was decoded to scratch for the kernel; 0: it reads panels
-  int64_t group = 0;        ///< K is cut between groups of so many columns only; 0: anywhere
+  int64_t k = 0;         ///< as packed: with the padding of groups
+  int a_bytes = 2;       ///< of one element of A as the kernel reads it
+  int weight_bits = 16;  ///< of one packed weight
+  int decoded_bits = 0;  ///< of one that was decoded to scratch for the kernel; 0: it reads panels
+  int64_t group = 0;     ///< K is cut between groups of so many columns only; 0: anywhere
   int64_t group_steps = 0;  ///< steps of the kernel's K loop in a group
   int panel_registers = 1;  ///< vector registers a panel of the block takes beside its accumulators
   int other_registers = 1;  ///< and those the block takes whatever its size is

@@ -65,8 +65,8 @@ Status GemmPlan::fill_bucket(ContextImpl& ctx, int index) {
       }
     }
   }
-  const auto set =
-      kernel_set(ctx, family_of(m), bucket.blocking, prefetch_lines(bucket.blocking, family.facts, m));
+  const auto set = kernel_set(ctx, family_of(m), bucket.blocking,
+                              prefetch_lines(bucket.blocking, family.facts, m));
   if (!set.ok()) return set.status();
   bucket.set = *set;
   return {};

@@ -136,7 +136,8 @@ class Walk {
   void use_tiles(jit::GemmArgs* args, int64_t panels, bool last) noexcept {
     args->tiles = tiles_;
     int64_t& configured = pieces_.configured_rows;
-    args->configure = !jit::serves_tiles(configured, args->m, static_cast<int>(panels), facts_.tile_bytes);
+    args->configure =
+        !jit::serves_tiles(configured, args->m, static_cast<int>(panels), facts_.tile_bytes);
     args->release = last;
     if (args->configure) configured = args->m;
   }
@@ -166,8 +167,9 @@ class Walk {
     const int64_t pieces_of_panel = std::max<int64_t>(kLinesOfATurn / kernels_.prefetch, 1);
     const int64_t panel = block / pieces_of_panel;
     if (panel >= blocking_.nr) return;
-    args->prefetch_next = next + panel * args->panel_stride +
-                          block % pieces_of_panel * (facts_.packed_bytes(args->k) / pieces_of_panel);
+    args->prefetch_next =
+        next + panel * args->panel_stride +
+        block % pieces_of_panel * (facts_.packed_bytes(args->k) / pieces_of_panel);
   }
 
   jit::GemmArgs operands(Range rows, int64_t row_in_chunk, const Chunk& chunk) const noexcept {

@@ -122,7 +122,9 @@ class Families {
   }
 
  private:
-  bool fma() const noexcept { return !integer_ && (!ctx_.features.bf16 || ctx_.features.slow_bf16_dots); }
+  bool fma() const noexcept {
+    return !integer_ && (!ctx_.features.bf16 || ctx_.features.slow_bf16_dots);
+  }
   bool widens(IsaLevel level) const noexcept { return level == IsaLevel::kAvx512 && fma(); }
 
   RowPreparation rows(IsaLevel level) const noexcept {
@@ -136,9 +138,13 @@ class Families {
   GemmFacts facts(IsaLevel level, bool decoded) const noexcept {
     const GroupLayout& layout = spec_.row_groups.layout;
     GemmFacts f{.k = layout.depth(),
-                .a_bytes = integer_ ? 1 : widens(level) ? 4 : 2,
+                .a_bytes = integer_        ? 1
+                           : widens(level) ? 4
+                                           : 2,
                 .weight_bits = 4,
-                .decoded_bits = !decoded ? 0 : integer_ ? 8 : 16,
+                .decoded_bits = !decoded   ? 0
+                                : integer_ ? 8
+                                           : 16,
                 .group = std::max<int64_t>(layout.padded, GroupLayout::kLineDepth)};
     if (level == IsaLevel::kAmx) {
       f.row_step = 16;
@@ -161,21 +167,18 @@ class Families {
     return config;
   }
 
-  void add_packed() {
-    spec_.gemm.families.push_back(make_avx512(false));
-  }
+  void add_packed() { spec_.gemm.families.push_back(make_avx512(false)); }
 
   GemmFamily make_avx512(bool decoded) const {
     jit::IsaFeatures features = ctx_.features;
-    return make_family(avx512_config(decoded), IsaLevel::kAvx512,
-                       facts(IsaLevel::kAvx512, decoded), rows(IsaLevel::kAvx512), features,
-                       spec_.gemm.problem);
+    return make_family(avx512_config(decoded), IsaLevel::kAvx512, facts(IsaLevel::kAvx512, decoded),
+                       rows(IsaLevel::kAvx512), features, spec_.gemm.problem);
   }
 
   Status add_decoded(IsaLevel level) {
-    const jit::Int4DecodeAvx512Config decode{
-        integer_ ? DType::kU8 : DType::kBF16, integer_ ? Int4Zeros::kSymmetric : desc_.zeros,
-        kPoisonRegisters};
+    const jit::Int4DecodeAvx512Config decode{integer_ ? DType::kU8 : DType::kBF16,
+                                             integer_ ? Int4Zeros::kSymmetric : desc_.zeros,
+                                             kPoisonRegisters};
     auto kernel = ctx_.kernel(to_string(decode), [&] { return generate(decode); });
     if (!kernel.ok()) return kernel.status();
     GemmFamily family;
@@ -211,10 +214,10 @@ PackedGemmSpec make_spec(const Int4GemmDesc& desc) {
   problem.zeros = desc.zeros;
   problem.scale = desc.scale;
   problem.act_order = desc.act_order;
-  spec.layout =
-      spec.gemm.gate_up() ? WeightLayout::kU4Vnni8N16GateUp : WeightLayout::kU4Vnni8N16;
+  spec.layout = spec.gemm.gate_up() ? WeightLayout::kU4Vnni8N16GateUp : WeightLayout::kU4Vnni8N16;
   const GroupLayout even(desc.k, desc.group);
-  spec.weight_groups = WeightGroups{even.group, even.groups, desc.scale, desc.zeros, desc.act_order};
+  spec.weight_groups =
+      WeightGroups{even.group, even.groups, desc.scale, desc.zeros, desc.act_order};
   spec.row_groups = row_groups(desc, group_config(desc, even));
   return spec;
 }

@@ -11,8 +11,8 @@ void append(const Int4Lines& lines, std::vector<Int4Lines>* out) {
   if (lines.count == 0) return;
   if (!out->empty()) {
     Int4Lines& last = out->back();
-    const bool goes_on = last.words == lines.words &&
-                         (!lines.words || last.word + last.count == lines.word);
+    const bool goes_on =
+        last.words == lines.words && (!lines.words || last.word + last.count == lines.word);
     if (goes_on) {
       last.count += lines.count;
       return;

@@ -19,8 +19,8 @@ struct Int4Lines {
 /// Where the columns of K go in packed int4 weights.
 struct Int4Order {
   GroupLayout layout;
-  std::vector<int32_t> depths;  ///< [layout.depth()]: the column of K there, -1 for padding
-  std::vector<int32_t> stored;  ///< [layout.groups]: whose scale and zero a packed group has
+  std::vector<int32_t> depths;       ///< [layout.depth()]: the column of K there, -1 for padding
+  std::vector<int32_t> stored;       ///< [layout.groups]: whose scale and zero a packed group has
   std::vector<Int4Lines> by_words;   ///< words where they can be kept; else as by_depths
   std::vector<Int4Lines> by_depths;  ///< all lines
 };

@@ -99,8 +99,7 @@ void pack_codes(const PackJob& job, const PanelRange& panels) {
 /// What a packed panel has of numbers for each group: kPanelColumns of `size` bytes.
 std::byte* section_of(const PackJob& job, int64_t offset, size_t part, int64_t panel,
                       size_t size) noexcept {
-  const int64_t index =
-      panel * static_cast<int64_t>(job.parts.size()) + static_cast<int64_t>(part);
+  const int64_t index = panel * static_cast<int64_t>(job.parts.size()) + static_cast<int64_t>(part);
   return job.to + offset +
          index * job.order.layout.groups * kPanelColumns * static_cast<int64_t>(size);
 }
@@ -264,7 +263,7 @@ Result<jit::KernelHandle> pack_kernel(ContextImpl& ctx, Int4Storage storage, jit
 // ---- Checks
 
 /// An operand's names by WeightPart.
-using Names = const char*[3];
+using Names = const char* [3];
 
 Status bad(const char* text, int64_t v0, int64_t v1, const char* name) noexcept {
   return Status(StatusCode::kInvalidArgument, text, v0, v1, name);
@@ -341,7 +340,6 @@ Status check_g_idx(const Int4Weights& w, const Int4PackSpec& spec, int64_t group
 Status check_int4_weights(const Int4Weights& w, const Int4PackSpec& spec,
                           WeightPart part) noexcept {
   constexpr Names kScale = {"w.scale", "gate.scale", "up.scale"};
-  constexpr Names kGroups = {"groups of w.scale", "groups of gate.scale", "groups of up.scale"};
   const auto i = static_cast<size_t>(part);
   if (const Status s = check_codes(w, spec, i); !s.ok()) return s;
   const bool row_major = w.storage == Int4Storage::kRowMajor;

@@ -34,7 +34,7 @@ struct Int4PackKernels {
 Result<Int4PackKernels> int4_pack_kernels(ContextImpl& ctx);
 
 /// Shapes, types, what must be there and what must not, and that g_idx names groups which have
-/// scales: with act_order there are as many groups as scales.
+/// scales.
 Status check_int4_weights(const Int4Weights& w, const Int4PackSpec& spec, WeightPart part) noexcept;
 
 /// One matrix, or gate and up; checked one by one. Runs on the pool and reads the checkpoint once,

@@ -66,9 +66,9 @@ class Expect {
   template <typename T, typename U>
   bool equal(T got, U want, const char* what, int64_t i = 0, int64_t j = 0) {
     if (result_ && got != want) {
-      result_ = ::testing::AssertionFailure() << what << ' ' << i << ' ' << j << ": "
-                                              << static_cast<int64_t>(got) << ", expected "
-                                              << static_cast<int64_t>(want);
+      result_ = ::testing::AssertionFailure()
+                << what << ' ' << i << ' ' << j << ": " << static_cast<int64_t>(got)
+                << ", expected " << static_cast<int64_t>(want);
     }
     return result_;
   }
@@ -141,14 +141,15 @@ class Checker {
       }
     }
     for (int64_t g = 0; g < groups; ++g) {
-      for (int64_t c = 0; c < kColumns; ++c) check_group(m, (p * groups + g) * kColumns + c, first + c, g);
+      for (int64_t c = 0; c < kColumns; ++c)
+        check_group(m, (p * groups + g) * kColumns + c, first + c, g);
     }
   }
 
   void check_group(const Int4Matrix& m, int64_t cell, int64_t n, int64_t g) {
     const bool exists = n < c_.spec.n;
-    const auto i = static_cast<size_t>(
-        exists ? n * m.groups + groups_[static_cast<size_t>(g)].stored : 0);
+    const auto i =
+        static_cast<size_t>(exists ? n * m.groups + groups_[static_cast<size_t>(g)].stored : 0);
     const uint32_t scale = exists ? m.scales[i] : 0;
     if (size_of(c_.spec.scale) == 4) {
       expect_.equal(at<uint32_t>(w_.group_scales(), cell), scale, "scale of column, group", n, g);

@@ -23,11 +23,11 @@ class Int4Matrix {
   /// Views of guarded copies, which are made anew: change the numbers before.
   Int4Weights store();
 
-  std::vector<uint8_t> codes;     ///< [n, k]
-  std::vector<uint8_t> nibbles;   ///< [n, groups] zeros as stored
-  std::vector<float> zeros;       ///< [n, groups]
-  std::vector<uint32_t> scales;   ///< [n, groups] bits
-  std::vector<int32_t> g_idx;     ///< [k]
+  std::vector<uint8_t> codes;    ///< [n, k]
+  std::vector<uint8_t> nibbles;  ///< [n, groups] zeros as stored
+  std::vector<float> zeros;      ///< [n, groups]
+  std::vector<uint32_t> scales;  ///< [n, groups] bits
+  std::vector<int32_t> g_idx;    ///< [k]
   int32_t zero_offset = 0;
   int64_t groups = 0;
   int64_t stride_slack = 0;  ///< elements between rows that nobody may read

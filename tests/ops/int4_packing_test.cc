@@ -167,8 +167,8 @@ TEST(Int4Order, RunsOfWords) {
   };
   EXPECT_EQ(text(4096, 128), "w0+512@0 ");
   EXPECT_EQ(text(4096, -1), "w0+512@0 ");
-  EXPECT_EQ(text(100, 24), "w0+12@0 d12+3 ");       // the last group has 4 columns
-  EXPECT_EQ(text(100, -1), "w0+12@0 d12+2 ");       // tiles of 56
+  EXPECT_EQ(text(100, 24), "w0+12@0 d12+3 ");              // the last group has 4 columns
+  EXPECT_EQ(text(100, -1), "w0+12@0 d12+2 ");              // tiles of 56
   EXPECT_EQ(text(144, 72), "w0+9@0 d9+1 w10+9@9 d19+1 ");  // tiles of 40
   EXPECT_EQ(text(100, 20), "d0+15 ");
   EXPECT_EQ(text(0, 32), "");
@@ -220,8 +220,7 @@ TEST_F(Int4Packing, SavedAndMapped) {
   for (const bool act_order : {false, true}) {
     std::vector<int32_t> g_idx;
     for (int32_t k = 0; act_order && k < 200; ++k) g_idx.push_back(k * 7 % 5);
-    Int4PackCase c =
-        one({50, 200, 48, Int4Zeros::kF32, DType::kF32}, Int4Storage::kAwq, g_idx);
+    Int4PackCase c = one({50, 200, 48, Int4Zeros::kF32, DType::kF32}, Int4Storage::kAwq, g_idx);
     ASSERT_TRUE(packed(&c).save(dir.file("w")).ok());
     MapWeightsOptions options;
     options.verify = true;
@@ -333,13 +332,15 @@ TEST_F(Int4PackingErrors, WhatMustNotBeThere) {
   spec.zeros = Int4Zeros::kSymmetric;
   EXPECT_EQ(message(spec, Int4Storage::kGptq, [](Int4Weights* w) { w->zero.data = &word; }),
             "invalid argument: w.zero given, but the plan's Desc does not ask for it");
-  EXPECT_EQ(message(spec, Int4Storage::kGptq, [](Int4Weights* w) { w->g_idx.data = &word; },
-                    WeightPart::kUp),
-            "invalid argument: up.g_idx given, but the plan's Desc does not ask for it");
+  EXPECT_EQ(
+      message(
+          spec, Int4Storage::kGptq, [](Int4Weights* w) { w->g_idx.data = &word; }, WeightPart::kUp),
+      "invalid argument: up.g_idx given, but the plan's Desc does not ask for it");
   spec.zeros = Int4Zeros::kF32;
-  EXPECT_EQ(message(spec, Int4Storage::kGptq, [](Int4Weights* w) { w->zero.cols = 3; },
-                    WeightPart::kGate),
-            "invalid argument: gate.zero.cols (3) must be 20");
+  EXPECT_EQ(
+      message(
+          spec, Int4Storage::kGptq, [](Int4Weights* w) { w->zero.cols = 3; }, WeightPart::kGate),
+      "invalid argument: gate.zero.cols (3) must be 20");
 }
 
 // Bug_log L12: a group that has no scales, before and behind those that have.
