@@ -21,9 +21,17 @@ constexpr int64_t kL2ForChunk = 256 << 10;
 // Half of L1: with few row blocks a chunk is read again before it is old.
 constexpr int64_t kL1ForChunk = 24 << 10;
 constexpr int64_t kFewRows = 32;
-// AMX: each cut of K costs four tile loads and stores beside 16 cycles a dot product. With this
-// much of the weights at a time the model is above 90 % at K = 4096 (bench/NOTES.md); not measured.
-constexpr int64_t kTilesForChunk = 64 << 10;
+// AMX (2 MiB of L2 on every core that has it): a chunk of all of K beats one that fits L1 by 5 to
+// 30 %, because a cut costs four tile loads and stores a block, and because rows of A that are read
+// for a kilobyte at a time run into no prefetcher. What counts is that A stays in L2 while the
+// columns pass: 1.4 to 1.8 times for bf16 at K = 4096 (bench/NOTES.md).
+constexpr int64_t kTilesForChunk = 256 << 10;
+constexpr int64_t kTilesForRows = 1 << 20;
+constexpr int64_t kFewestTileRows = 64;
+constexpr int64_t kMostTileRows = 384;
+// Where K is so long that not even a block of rows would stay, every chunk of weights should at
+// least serve many.
+constexpr int64_t kTileRowsOfLongK = 256;
 // In flight over all streams of a thread: bandwidth times latency is 2 to 3 KiB, and a stream must
 // be ahead of the hardware's own prefetcher to be of use (bench/NOTES.md).
 constexpr int kPrefetch = 4096;
@@ -33,10 +41,11 @@ constexpr int kPrefetchAlone = 8192;
 // Decoded weights: written and read again soon. With few rows they come and go in L1; with more
 // they stay in L2 for all of them.
 constexpr int64_t kL1ForDecoded = 32 << 10;
+constexpr int64_t kTilesForDecoded = 64 << 10;
 
 int64_t decoded_chunk(const GemmFacts& facts, int64_t m) noexcept {
   if (m <= kFewRows) return kL1ForDecoded;
-  return facts.tiles() ? kTilesForChunk : kL2ForChunk;
+  return facts.tiles() ? kTilesForDecoded : kL2ForChunk;
 }
 
 /// What K is cut at.
@@ -80,6 +89,14 @@ RegisterBlock register_block(const GemmFacts& facts, int64_t m) noexcept {
     if (legal(nr)) return {max_mr(facts, nr), nr};
   }
   return {};
+}
+
+/// Rows that pass over a chunk together.
+int64_t rows_at_once(const GemmFacts& facts, int mr) noexcept {
+  if (!facts.tiles()) return kMostRowsAtOnce / mr * mr;
+  const int64_t fitting = kTilesForRows / std::max<int64_t>(facts.k * facts.a_bytes, 1);
+  if (fitting < mr) return kTileRowsOfLongK;
+  return std::clamp(fitting, kFewestTileRows, kMostTileRows) / mr * mr;
 }
 
 }  // namespace
@@ -146,7 +163,7 @@ GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
                                             : kL2ForChunk;
       b.kc = chunk_depth(facts, b.nr, cache);
     }
-    b.mc = kMostRowsAtOnce / b.mr * b.mr;
+    b.mc = rows_at_once(facts, b.mr);
   } else if (b.kc != 0) {
     b.mc = b.mr;
   }

@@ -141,6 +141,24 @@ TEST(DefaultBlocking, PrefillFitsL2AndPassesWeightsOnce) {
   }
 }
 
+// Rows of A are read again for every chunk of weights: from L2 while a block of them fits. Where it
+// does not, each chunk serves many rows at least.
+TEST(DefaultBlocking, RowsOfTilesStayInL2) {
+  for (int bytes : {1, 2}) {
+    for (int64_t k = 64; k <= 40000; k += 448) {
+      const GemmFacts facts{.k = k, .a_bytes = bytes, .weight_bits = 8 * bytes, .row_step = 16};
+      const GemmBlocking b = default_blocking(facts, 1000);
+      ASSERT_EQ(b.mc % b.mr, 0) << "k " << k;
+      if (b.mr * k * bytes > 1 << 20) {
+        ASSERT_EQ(b.mc, 256) << "k " << k;
+      } else {
+        ASSERT_LE(b.mc * k * bytes, std::max<int64_t>(1 << 20, 64 * k * bytes)) << "k " << k;
+        ASSERT_GE(b.mc, 64) << "k " << k;
+      }
+    }
+  }
+}
+
 // A short last chunk would be followed by one of which only the first part was fetched.
 TEST(DefaultBlocking, KIsCutIntoEqualParts) {
   int cut = 0;
