@@ -133,10 +133,7 @@ class Share {
     if (packed_ == from.data() && have_.begin == want.begin && have_.end >= want.end) {
       return panels_memory_;
     }
-    for (int64_t p = want.begin; p < want.end; ++p) {
-      from.pack(p, call_.run.panel_bytes,
-                panels_memory_ + (p - want.begin) * call_.run.panel_bytes);
-    }
+    from.pack(want.begin, want.size(), call_.run.panel_bytes, panels_memory_);
     packed_ = from.data();
     have_ = want;
     return panels_memory_;
@@ -172,25 +169,33 @@ GemmBlocking bmm_blocking(const GemmFacts& facts, int64_t m) noexcept {
   // A short panel is soon read, and the one behind it in memory comes next, be it the next
   // matrix's: one stream is as long as the thread's share, where each of four would end with its
   // panel (5 to 12 % of a 512 x 128 decode; with 16 KiB the two are even). It alone has to keep
-  // memory busy, so it is fetched further ahead than four (4 to 9 % more).
+  // memory busy, so it is fetched further ahead than four (4 to 9 % more). Not by FMAs on f32 rows,
+  // which are twice the chain: four panels at a time hide it (20 to 29 %).
   constexpr int64_t kShortPanel = 16 << 10;
   constexpr int kAhead = 8192;
   // Rows of C lie far apart, and a block of 64 columns writes whole lines of them.
   constexpr int kWholeLines = 4;
+  // Tiles: a block this deep or less spends more on C than on dot products (12 to 20 % of 512 x 128
+  // at M 256); a deeper one is better off with the fewer loads of two tiles of rows.
+  constexpr int64_t kShallow = 256;
   GemmBlocking b = default_blocking(facts, m);
-  if (facts.tiles()) return b;
   const auto use = [&](int nr) {
     b.mr = max_mr(facts, nr);
     b.nr = nr;
     b.nc = kPanelColumns * nr;
     b.prefetch_bytes = kAhead / nr;
   };
-  if (m <= max_mr(facts, 1)) {
-    if (bytes_of_panel(facts) <= kShortPanel) use(1);
+  if (facts.tiles()) {
+    if (m <= b.mr || facts.k > kShallow) return b;
+    use(kWholeLines);
+  } else if (m <= max_mr(facts, 1)) {
+    const bool widened = facts.a_bytes > 2;
+    if (bytes_of_panel(facts) <= kShortPanel && !widened) use(1);
+    return b;
   } else if (facts.panel_registers == 1) {
     use(kWholeLines);
-    b.mc = b.mc / b.mr * b.mr;
   }
+  b.mc = b.mc / b.mr * b.mr;
   return b;
 }
 

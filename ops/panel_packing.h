@@ -17,15 +17,16 @@ class PanelSource {
 
   /// The same matrix somewhere else.
   PanelSource moved_by(int64_t bytes) const noexcept;
-  /// Fills panel `panel`, 16 columns of C, zero (s8: the code of zero) beyond n and k. Every byte
-  /// of the panel_bytes, whole lines, is written.
-  void pack(int64_t panel, int64_t panel_bytes, std::byte* to) const noexcept;
+  /// Fills `count` panels from `first` on, panel_bytes apart, each 16 columns of C, zero (s8: the
+  /// code of zero) beyond n and k. Every byte of the panel_bytes, whole lines, is written. Rows of
+  /// [k, n] are read once for several panels, so that many at once are cheaper than one by one.
+  void pack(int64_t first, int64_t count, int64_t panel_bytes, std::byte* to) const noexcept;
 
   const std::byte* data() const noexcept { return data_; }
 
  private:
   void pack_nk(int64_t panel, int64_t lines, std::byte* to) const noexcept;
-  void pack_kn(int64_t panel, int64_t lines, std::byte* to) const noexcept;
+  void pack_kn(int64_t first, int64_t count, int64_t panel_bytes, std::byte* to) const noexcept;
   void pack_line(int64_t first_column, int64_t columns, int64_t line, std::byte* to) const noexcept;
 
   const std::byte* data_ = nullptr;

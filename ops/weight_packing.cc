@@ -27,7 +27,7 @@ void pack_phase(void* ctx, int /*phase*/, int tid, int nthreads) {
     const int64_t p = at % job.geometry.matrix_panels;
     const PanelSource& from = job.parts[static_cast<size_t>(p % parts)];
     from.moved_by(matrix * job.batch_step)
-        .pack(p / parts, job.geometry.panel_bytes, job.to + at * job.geometry.panel_bytes);
+        .pack(p / parts, 1, job.geometry.panel_bytes, job.to + at * job.geometry.panel_bytes);
   }
 }
 
