@@ -241,6 +241,16 @@ void AmxMicrokernel::emit_k_loop() {
   gp.give_back(ahead_);
 }
 
+void AmxMicrokernel::emit_begin_fetching() {
+  if (shape().prefetch == 0) return;
+  ahead_ = gp.take("prefetch");
+  mov(ahead_, arg(offsetof(GemmArgs, prefetch_next)));
+}
+
+void AmxMicrokernel::emit_end_fetching() {
+  if (shape().prefetch != 0) gp.give_back(ahead_);
+}
+
 void AmxMicrokernel::emit_turns(const Xbyak::Reg64& count) {
   loop(count, [&] {
     emit_fetch_weights();

@@ -43,6 +43,9 @@ class AmxMicrokernel : public GemmEmitter {
   virtual void emit_dot(const Xbyak::Tmm& acc, const Xbyak::Tmm& a, const Xbyak::Tmm& b) = 0;
   /// The steps of this call. Overridden where more than steps is in it.
   virtual void emit_k_loop();
+  /// Consecutive lines are fetched from GemmArgs::prefetch_next on, for overrides of emit_k_loop().
+  void emit_begin_fetching();
+  void emit_end_fetching();
   /// `count` steps, at least one; destroys it.
   void emit_turns(const Xbyak::Reg64& count);
   /// Brings the weights of one step into the place that emit_load_weights() reads.

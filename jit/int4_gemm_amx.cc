@@ -78,6 +78,7 @@ void Int4GemmAmx::emit_k_loop() {
   section("groups");
   group_ = gp.take("group");
   xor_(group_, group_);
+  emit_begin_fetching();
   Xbyak::Label next, done;
   cmp(arg(offsetof(GemmArgs, groups)), 0);
   je(done, T_NEAR);
@@ -94,6 +95,7 @@ void Int4GemmAmx::emit_k_loop() {
   cmp(group_, arg(offsetof(GemmArgs, groups)));
   jl(next, T_NEAR);
   L(done);
+  emit_end_fetching();
   gp.give_back(group_);
 }
 
@@ -210,7 +212,9 @@ const char* invalid(const Int4GemmAmxConfig& config) {
   if (config.tile_depth < 8 || config.tile_depth > 64 || config.tile_depth % 8 != 0) {
     return "tile_depth must be a multiple of 8 in 8..64";
   }
-  if (config.prefetch != 0) return "prefetch must be 0: the weights were decoded to scratch";
+  if (config.prefetch > 2 || (config.prefetch != 0 && config.nr > 2)) {
+    return "prefetch must be 0, or 1 or 2 with at most two panels: of packed weights that follow";
+  }
   return invalid_tiles(config);
 }
 

@@ -58,6 +58,10 @@ struct GemmFacts {
 
   bool tiles() const noexcept { return row_step > 1; }
   bool decodes() const noexcept { return decoded_bits != 0; }
+  /// Of one panel, while the kernel reads four lines of it, which is a turn.
+  int64_t packed_lines_of_a_turn() const noexcept {
+    return decodes() ? 4 * weight_bits / decoded_bits : 4;
+  }
   /// Of `depth` columns of K of one panel: as packed, and as the kernel reads it.
   int64_t packed_bytes(int64_t depth) const noexcept { return depth * 16 * weight_bits / 8; }
   int64_t read_bytes(int64_t depth) const noexcept {

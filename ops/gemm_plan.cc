@@ -18,14 +18,13 @@ bool cuts_k(const GemmBlocking& b, const GemmFacts& facts) noexcept {
 /// read. Several share the next chunk of weights, which each of them could fetch in 4 * nr lines a
 /// turn: as few as cover it, because the fewer the lines, the less they get in the way.
 int prefetch_lines(const GemmBlocking& b, const GemmFacts& facts, int64_t m) noexcept {
-  if (b.prefetch_bytes == 0 || facts.decodes()) return 0;
-  const int64_t whole = int64_t{4} * b.nr;
+  if (b.prefetch_bytes == 0) return 0;
+  const int64_t whole = facts.packed_lines_of_a_turn() * b.nr;
   const int64_t blocks = ceil_div(std::min(m, b.mc), b.mr);
-  if (blocks == 1) return static_cast<int>(whole);
-  for (int lines : {1, 2}) {
-    if (blocks * lines >= whole) return lines;
-  }
-  return 4;
+  if (facts.decodes() && facts.tiles() && b.nr > 2) return 0;
+  if (blocks == 1 && !facts.decodes()) return static_cast<int>(whole);
+  if (blocks >= whole) return 1;
+  return blocks * 2 >= whole || facts.decodes() ? 2 : 4;
 }
 
 std::string describe(const GemmBlocking& b) {
@@ -89,7 +88,8 @@ Result<size_t> GemmPlan::kernel_set(ContextImpl& ctx, size_t family_index, const
         set.kernels.push_back(nullptr);
         continue;
       }
-      const int lines = prefetch == 4 * b.nr ? 4 * nr : prefetch;
+      const bool streams = prefetch == 4 * b.nr && !family.facts.decodes();
+      const int lines = streams ? 4 * nr : prefetch;
       auto kernel = ctx.kernel(family.kernel_name(mr, nr, lines),
                                [&] { return family.generate(mr, nr, lines); });
       if (!kernel.ok()) return kernel.status();

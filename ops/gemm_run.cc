@@ -91,9 +91,8 @@ class Walk {
       const Range rows{chunk.rows.begin + r.begin, chunk.rows.begin + r.end};
       jit::GemmArgs args = operands(rows, r.begin, chunk);
       if (facts_.tiles()) use_tiles(&args, chunk.panels.size(), last && i + 1 == blocks);
-      if (facts_.decodes()) {
-        read_decoded(&args, chunk);
-      } else if (blocks == 1) {
+      if (facts_.decodes()) read_decoded(&args, chunk);
+      if (blocks == 1 && !facts_.decodes()) {
         fetch_stream(&args, next);
       } else {
         fetch_piece(&args, next, i);
@@ -163,12 +162,12 @@ class Walk {
     args->prefetch_steps = 0;
     args->prefetch_next = args->b;
     if (next == nullptr || kernels_.prefetch == 0) return;
-    constexpr int64_t kLinesOfATurn = 4;  // of one panel
-    const int64_t pieces_of_panel = std::max<int64_t>(kLinesOfATurn / kernels_.prefetch, 1);
+    const int64_t pieces_of_panel =
+        std::max<int64_t>(facts_.packed_lines_of_a_turn() / kernels_.prefetch, 1);
     const int64_t panel = block / pieces_of_panel;
     if (panel >= blocking_.nr) return;
     args->prefetch_next =
-        next + panel * args->panel_stride +
+        next + panel * run_.panel_bytes +
         block % pieces_of_panel * (facts_.packed_bytes(args->k) / pieces_of_panel);
   }
 

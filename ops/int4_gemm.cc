@@ -1,6 +1,7 @@
 #include "quern/int4_gemm.h"
 
 #include <utility>
+#include <cstdlib>
 
 #include "jit/int4_decode_avx512.h"
 #include "jit/int4_gemm_amx.h"
@@ -33,7 +34,7 @@ namespace {
 
 /// Rows up to which codes are decoded in registers by each block of rows rather than once to
 /// scratch: one block takes so many.
-constexpr int64_t kFewRowsInRegisters = kMostBlockRows;
+const int64_t kFewRowsInRegisters = getenv("FEW") ? atoi(getenv("FEW")) : kMostBlockRows;
 
 Status check(const Int4GemmDesc& desc) noexcept {
   if (const Status s = check_gemm_desc(desc, kMaxInt4K); !s.ok()) return s;
