@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "jit/config_name.h"
 #include "jit/gemm_microkernel.h"
 
 namespace quern::jit {
@@ -10,6 +11,7 @@ namespace {
 
 constexpr std::string_view kFamily = "int4_gemm.avx512";
 constexpr std::string_view kFma = "fma";
+constexpr const char* kTileLines = "tl";
 
 /// for each group of K:
 ///   acc = 0
@@ -27,7 +29,8 @@ class Int4GemmAvx512 final : public GemmMicrokernel {
       : GemmMicrokernel(to_string(config), config, step(config)),
         b_type_(config.b),
         groups_(config.groups),
-        fma_(config.fma) {}
+        fma_(config.fma),
+        tile_lines_(config.tile_lines) {}
 
  private:
   static constexpr int kEnoughAccumulators = 10;
@@ -58,7 +61,11 @@ class Int4GemmAvx512 final : public GemmMicrokernel {
   void emit_panels(const Vectors& b, int b_offset);
   void emit_quads(const Vectors& b, int a_offset, int set);
   void emit_pairs(const Vectors& b, int a_offset);
-  void emit_fmas(const Vectors& w, int a_offset);
+  void emit_fmas(const Vectors& sums, const Vectors& w, int a_offset);
+  void emit_end_tile();
+  const Vectors& sums_of(int element) const {
+    return tile_lines_ == 0 ? all_ : element == 0 ? even_ : odd_;
+  }
   void emit_set_flushing(bool on);
   int scale_bytes_log2() const { return groups_.scale == DType::kF32 ? 6 : 5; }
   int zero_bytes_log2() const { return groups_.zeros == Int4Zeros::kF32 ? 6 : 4; }
@@ -72,6 +79,8 @@ class Int4GemmAvx512 final : public GemmMicrokernel {
   DType b_type_;
   GroupConfig groups_;
   bool fma_;
+  int tile_lines_;
+  Vectors all_, even_, odd_;  ///< where FMAs add up, [mr][nr]
   Vectors extra_;
   Vectors lookup_zeros_;
   Xbyak::Zmm odd_mask_;
@@ -99,6 +108,14 @@ void Int4GemmAvx512::emit_setup() {
     mov(dword[*control + 4], mxcsr32);
   }
   if (zeros_in_index()) lookup_zeros_ = take_vectors("16-z.");
+  for (int m = 0; m < shape().mr; ++m) {
+    for (int v = 0; v < shape().nr; ++v) {
+      all_.push_back(acc(m, v));
+      if (tile_lines_ == 0) continue;
+      even_.push_back(vec.take("even." + std::to_string(m) + '.' + std::to_string(v)));
+      odd_.push_back(vec.take("odd." + std::to_string(m) + '.' + std::to_string(v)));
+    }
+  }
   const int accumulators = shape().mr * shape().nr;
   if (integer() && accumulators < kEnoughAccumulators) {
     for (int i = 0; i < accumulators; ++i) {
@@ -168,7 +185,9 @@ void Int4GemmAvx512::emit_begin_group() {
   for (int m = 0; m < shape().mr; ++m) {
     for (const Xbyak::Zmm& z : acc_row(m)) vpxord(z, z, z);
   }
-  for (const Xbyak::Zmm& z : extra_) vpxord(z, z, z);
+  for (const Vectors* more : {&extra_, &even_, &odd_}) {
+    for (const Xbyak::Zmm& z : *more) vpxord(z, z, z);
+  }
   if (zeros_in_index()) {
     TakenGp zero(gp, "zero");
     emit_group_place(*zero, offsetof(GemmArgs, zero), zero_bytes_log2());
@@ -280,6 +299,17 @@ void Int4GemmAvx512::emit_step(int a_offset, int b_offset) {
     give_back(half);
   }
   give_back(b);
+  if (tile_lines_ != 0 && (b_offset / 64 + 1) % tile_lines_ == 0) emit_end_tile();
+}
+
+// Where the rest of a group is not a whole turn, its tiles are single lines.
+void Int4GemmAvx512::emit_end_tile() {
+  for (size_t i = 0; i < all_.size(); ++i) {
+    vaddps(even_[i], even_[i], odd_[i]);
+    vaddps(all_[i], all_[i], even_[i]);
+    vpxord(even_[i], even_[i], even_[i]);
+    vpxord(odd_[i], odd_[i], odd_[i]);
+  }
 }
 
 void Int4GemmAvx512::emit_quads(const Vectors& b, int a_offset, int set) {
@@ -298,10 +328,10 @@ void Int4GemmAvx512::emit_pairs(const Vectors& b, int a_offset) {
   if (fma_) {
     const Vectors odd = take_vectors("odd.");
     for (size_t v = 0; v < b.size(); ++v) vpandd(odd[v], odd_mask_, b[v]);
-    emit_fmas(odd, a_offset + 4);
+    emit_fmas(sums_of(1), odd, a_offset + 4);
     give_back(odd);
     for (const Xbyak::Zmm& w : b) vpslld(w, w, 16);
-    emit_fmas(b, a_offset);
+    emit_fmas(sums_of(0), b, a_offset);
     return;
   }
   const Vectors broadcasts = take_broadcasts();
@@ -313,12 +343,14 @@ void Int4GemmAvx512::emit_pairs(const Vectors& b, int a_offset) {
   give_back(broadcasts);
 }
 
-void Int4GemmAvx512::emit_fmas(const Vectors& w, int a_offset) {
+void Int4GemmAvx512::emit_fmas(const Vectors& sums, const Vectors& w, int a_offset) {
   const Vectors broadcasts = take_broadcasts();
   for (int m = 0; m < shape().mr; ++m) {
     const Xbyak::Zmm& a = broadcasts[static_cast<size_t>(m) % broadcasts.size()];
     vbroadcastss(a, ptr[row(m) + a_offset]);
-    for (int v = 0; v < shape().nr; ++v) vfmadd231ps(acc(m, v), a, w[static_cast<size_t>(v)]);
+    for (int v = 0; v < shape().nr; ++v) {
+      vfmadd231ps(sums[static_cast<size_t>(m * shape().nr + v)], a, w[static_cast<size_t>(v)]);
+    }
   }
   give_back(broadcasts);
 }
@@ -326,6 +358,8 @@ void Int4GemmAvx512::emit_fmas(const Vectors& w, int a_offset) {
 void Int4GemmAvx512::emit_to_f32() {
   section("to_f32");
   give_back(extra_);
+  give_back(even_);
+  give_back(odd_);
   TakenGp sums(gp, "sums"), row_scale(gp, "row_scale");
   mov(*sums, arg(offsetof(GemmArgs, acc)));
   if (integer()) mov(*row_scale, arg(offsetof(GemmArgs, row_scale)));
@@ -346,6 +380,8 @@ void Int4GemmAvx512::emit_constants() {
 
 std::string to_string(const Int4GemmAvx512Config& config) {
   GemmName name{kFamily, config.groups.a, config.b, config, group_words(config.groups)};
+  const std::string tile = kTileLines + std::to_string(config.tile_lines);
+  if (config.tile_lines != 0) name.options.insert(name.options.begin(), tile);
   if (config.fma) name.options.insert(name.options.begin(), kFma);
   return to_string(name);
 }
@@ -353,11 +389,19 @@ std::string to_string(const Int4GemmAvx512Config& config) {
 std::optional<Int4GemmAvx512Config> parse_int4_gemm_avx512(std::string_view text) {
   auto name = parse_gemm_name(text);
   if (!name) return std::nullopt;
+  const auto drop_first = [&name] { name->options.erase(name->options.begin()); };
   const bool fma = name->has(kFma);
-  if (fma) name->options.erase(name->options.begin());
+  if (fma) drop_first();
+  int tile_lines = 0;
+  if (!name->options.empty()) {
+    if (const auto lines = parse_field(name->options[0], kTileLines)) {
+      tile_lines = *lines;
+      drop_first();
+    }
+  }
   const auto groups = parse_group_words(name->a, name->options);
   if (!groups) return std::nullopt;
-  const Int4GemmAvx512Config config{name->config, name->b, *groups, fma};
+  const Int4GemmAvx512Config config{name->config, name->b, *groups, fma, tile_lines};
   if (to_string(config) != text) return std::nullopt;
   return config;
 }
@@ -375,6 +419,7 @@ Int4Registers int4_registers(const Int4GemmAvx512Config& config) {
     ++r.panel;
     ++r.other;
   }
+  if (config.tile_lines != 0) r.element = 3;
   return r;
 }
 
@@ -386,8 +431,15 @@ const char* invalid(const Int4GemmAvx512Config& config) {
   }
   if (config.fma && integer) return "fma is for bf16 rows";
   if (!integer && !config.fma && !config.bf16) return "the dot products need AVX512-BF16";
+  const int lines = config.tile_lines;
+  if (lines != 0 && lines != 1 && lines != 2 && lines != 4)
+    return "tile_lines must be 0, 1, 2 or 4";
+  if (lines != 0 && (!config.fma || config.b != DType::kU4)) {
+    return "tile_lines are for fma on packed codes";
+  }
   const Int4Registers registers = int4_registers(config);
-  const int others = registers.panel * config.nr + registers.other;
+  const int others = registers.panel * config.nr + registers.other +
+                     (registers.element - 1) * config.mr * config.nr;
   // The fold needs three registers beside the accumulators and what is kept.
   return invalid_shape(config, others);
 }

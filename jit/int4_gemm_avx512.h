@@ -22,11 +22,15 @@ struct Int4GemmAvx512Config : GemmConfig {
   /// bf16 rows, which then come as f32: dot products are FMAs, with the bits of vdpbf16ps. For CPUs
   /// without that instruction or slow at it.
   bool fma = false;
+  /// With fma and packed codes: 0, or the lines (1, 2 or 4) of a tile of bf16 rows. Sums are then
+  /// those of tdpbf16ps: in each tile the even and the odd elements are summed apart from zero, and
+  /// both are added to the group's sum. So an amx plan can have its few rows multiplied here.
+  int tile_lines = 0;
 
   auto operator<=>(const Int4GemmAvx512Config&) const = default;
 };
 
-/// "int4_gemm.avx512.s8u4bf16.mr1.nr4.pf16.epi=none.sf16.z8", with "fma." before "sf16"
+/// "int4_gemm.avx512.s8u4bf16.mr1.nr4.pf16.epi=none.sf16.z8", with "fma." and "tl4." before "sf16"
 std::string to_string(const Int4GemmAvx512Config& config);
 std::optional<Int4GemmAvx512Config> parse_int4_gemm_avx512(std::string_view name);
 
@@ -38,6 +42,7 @@ const char* invalid(const Int4GemmAvx512Config& config);
 struct Int4Registers {
   int panel = 1;
   int other = 1;
+  int element = 1;  ///< accumulators of an element of the block
 };
 Int4Registers int4_registers(const Int4GemmAvx512Config& config);
 

@@ -38,13 +38,12 @@ constexpr int kPrefetch = 4096;
 // A single stream is read from memory only as fast as it is fetched ahead.
 constexpr int kPrefetchAlone = 8192;
 
-// Decoded weights: written and read again soon. With few rows they come and go in L1; with more
-// they stay in L2 for all of them.
-constexpr int64_t kL1ForDecoded = 32 << 10;
-constexpr int64_t kTilesForDecoded = 64 << 10;
+// Decoded weights: written, and read again at once. For tiles they stay in L1, where they are
+// loaded at twice the rate of L2 (64 rows of W4A16, one thread: 2565 us, 3432 with 64 KiB,
+// bench/NOTES.md).
+constexpr int64_t kTilesForDecoded = 16 << 10;
 
-int64_t decoded_chunk(const GemmFacts& facts, int64_t m) noexcept {
-  if (m <= kFewRows) return kL1ForDecoded;
+int64_t decoded_chunk(const GemmFacts& facts) noexcept {
   return facts.tiles() ? kTilesForDecoded : kL2ForChunk;
 }
 
@@ -141,7 +140,7 @@ ThreadGrid choose_grid(int64_t m, int64_t units, int threads) noexcept {
 int max_mr(const GemmFacts& facts, int nr) noexcept {
   if (facts.tiles()) return std::min(kMostAccumulators / nr, 2) * kTileRows;
   const int left = kVectorRegisters - facts.other_registers - nr * facts.panel_registers;
-  return std::clamp(left / nr, 0, kMostBlockRows);
+  return std::clamp(left / (nr * facts.accumulators), 0, kMostBlockRows);
 }
 
 GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
@@ -154,8 +153,8 @@ GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
   b.prefetch_bytes = b.nr == 1 ? kPrefetchAlone : kPrefetch / b.nr / 64 * 64;
   if (facts.wide) b.kc = kWideK;
   if (facts.decodes()) {
-    b.kc = chunk_depth(facts, b.nr, decoded_chunk(facts, m));
-    b.mc = kMostRowsAtOnce / b.mr * b.mr;
+    b.kc = chunk_depth(facts, b.nr, decoded_chunk(facts));
+    b.mc = rows_at_once(facts, b.mr);
   } else if (m > b.mr) {
     if (!facts.wide) {
       const int64_t cache = facts.tiles()   ? kTilesForChunk

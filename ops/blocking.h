@@ -49,6 +49,7 @@ struct GemmFacts {
   int64_t group_steps = 0;  ///< steps of the kernel's K loop in a group
   int panel_registers = 1;  ///< vector registers a panel of the block takes beside its accumulators
   int other_registers = 1;  ///< and those the block takes whatever its size is
+  int accumulators = 1;     ///< and of each element of the block
   bool wide = false;        ///< K is cut at multiples of kWideK whatever else holds
   bool pairs = false;       ///< gate and up panels: blocks are an even number of panels wide
   /// 1; 16 where accumulators are AMX tiles: blocks are made of whole tiles of rows, but for the
