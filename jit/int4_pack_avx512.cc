@@ -25,8 +25,6 @@ constexpr int kAwqNibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 /// kSlot exchanges nibbles 1 and 4, 3 and 6, which are 12 bits apart. The lower ones:
 constexpr uint32_t kExchanged = 0x0000f0f0;
 constexpr int kExchangeBits = 12;
-/// How many rows of words ahead the next ones are fetched: each lies in another page.
-constexpr int kRowsAhead = 8;
 
 /// by words:   for each line, for each panel: load a word of each column, exchange nibbles, store;
 ///             kRowMajor: 16 words of each column at once, transposed
@@ -52,6 +50,7 @@ class Int4PackAvx512 final : public Generator {
   void emit_exchange(const Xbyak::Zmm& line, const Xbyak::Zmm& t, const Xbyak::Zmm& u);
   void emit_depth_lines();
   void emit_find_depth(int r);
+  void emit_fetch_ahead();
   void emit_depth(int r);
   void emit_gathered_lines();
   void emit_gather();
@@ -141,14 +140,13 @@ void Int4PackAvx512::emit_word_lines() {
   section("word_lines");
   words_ = load("words", offsetof(Int4PackArgs, words));
   step_ = load("row_step", offsetof(Int4PackArgs, row_step));
-  ahead_ = gp.take("ahead");
+  ahead_ = load("ahead", offsetof(Int4PackArgs, ahead));
   at_ = gp.take("at");
   to_panel_ = gp.take("to.panel");
   panels_ = gp.take("panels_left");
   line_ = vec.take("line");
   tmp_ = vec.take("tmp");
   word_ = vec.take("tmp.1");
-  imul(ahead_, step_, kRowsAhead);
   loop(lines_, [&] {
     mov(at_, words_);
     emit_panels(kLanes, [&] {
@@ -173,14 +171,13 @@ void Int4PackAvx512::emit_word_columns() {
   section("word_columns");
   column_ = load("column", offsetof(Int4PackArgs, column));
   offset_ = load("offset", offsetof(Int4PackArgs, column_offset));
-  ahead_ = load("ahead", offsetof(Int4PackArgs, row_step));
+  ahead_ = load("ahead", offsetof(Int4PackArgs, ahead));
   at_ = gp.take("at");
   rest_ = mask.take("rest");
   for (int i = 0; i < kLanes; ++i) {
     in_[i] = vec.take("in." + std::to_string(i));
     out_[i] = vec.take("out." + std::to_string(i));
   }
-  shl(ahead_, 4);  // the same columns of the panel that follows
   TakenGp rest(gp, "rest");
   Xbyak::Label no_sixteen, done;
   mov(*rest, lines_);
@@ -274,6 +271,7 @@ void Int4PackAvx512::emit_depth_lines() {
   loop(lines_, [&] {
     section("find_depths");
     for (int r = 0; r < kDepths; ++r) emit_find_depth(r);
+    if (awq()) emit_fetch_ahead();
     section("depth_lines");
     xor_(at_, at_);
     emit_panels(awq() ? 2 : kLanes, [&] {
@@ -299,6 +297,18 @@ void Int4PackAvx512::emit_find_depth(int r) {
   if (awq()) return;
   vpslld(turn_[r], word_, 2);
   vpsubd(turn_[r], turn_[r], nibble_bit(r));
+}
+
+// Rows that come next where depths ascend. 64 bytes are the words of eight panels.
+void Int4PackAvx512::emit_fetch_ahead() {
+  mov(at_, arg(offsetof(Int4PackArgs, ahead)));
+  mov(panels_, arg(offsetof(Int4PackArgs, panels)));
+  add(panels_, 7);
+  shr(panels_, 3);
+  loop(panels_, [&] {
+    for (int r = 0; r < kDepths; ++r) prefetcht0(ptr[row_[r] + at_]);
+    add(at_, kLine);
+  });
 }
 
 void Int4PackAvx512::emit_depth(int r) {

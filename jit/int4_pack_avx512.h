@@ -34,6 +34,9 @@ struct Int4PackArgs {
   /// depth 0 (kDepths).
   const void* words = nullptr;
   int64_t row_step = 0;  ///< from one row of words to the next
+  /// By words, and kAwq: from what is read to what is fetched meanwhile, a hint, to anywhere. Rows
+  /// lie in pages of their own, so that no hardware follows.
+  int64_t ahead = 0;
   /// kRowMajor: of each of 16 columns, the word of the first line (kWords) or of depth 0 (kDepths).
   /// Those beyond `columns` are read and not used: any of the others will do.
   const void* const* column = nullptr;

@@ -19,6 +19,8 @@ namespace {
 // Panels that are packed side by side: of a row of words that a checkpoint stores by depths, so
 // much is read at once, in place of 64 bytes (AWQ: 8) in each of thousands of pages.
 constexpr int64_t kPanelsAtOnce = 32;
+// Rows of words that are fetched before they are read.
+constexpr int64_t kRowsAhead = 8;
 // A line of AWQ's words holds so many panels: threads share none.
 constexpr int64_t kPanelsApart = 8;
 
@@ -67,6 +69,7 @@ void pack_codes(const PackJob& job, const PanelRange& panels) {
   const void* column[kPanelColumns];
   jit::Int4PackArgs args;
   args.row_step = row_step(w.codes);
+  args.ahead = kRowsAhead * args.row_step;
   args.to_step = parts * panel_bytes;
   args.panels = panels.count;
   args.columns = panels.columns;
@@ -74,6 +77,7 @@ void pack_codes(const PackJob& job, const PanelRange& panels) {
   if (w.storage == Int4Storage::kRowMajor) {
     point_to_columns(w.codes, panels, column);
     args.column = column;
+    args.ahead = kPanelColumns * args.row_step;  // the panel that follows
   } else {
     const int64_t panel_words = w.storage == Int4Storage::kAwq ? 2 : kPanelColumns;
     words = bytes_of(w.codes) + panels.first * panel_words * 4;
