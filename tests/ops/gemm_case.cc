@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "reference/bf16_gemm.h"
+#include "reference/int4_gemm.h"
 #include "reference/int8_gemm.h"
 
 namespace quern::test {
@@ -17,7 +18,34 @@ std::string sizes(const GemmCase& c) {
          " c:" + std::to_string(c.c_pad) + " r:" + std::to_string(c.residual_pad);
 }
 
+std::string int4_fields(const GemmCase& c) {
+  constexpr const char* kNames[] = {"gptq", "awq", "rowmajor"};
+  std::string text = std::string(" storage:") + kNames[static_cast<int>(c.storage)];
+  if (c.zero_offset != 0) text += " offset:" + std::to_string(c.zero_offset);
+  if (c.problem.act_order) text += " g_idx:" + std::to_string(static_cast<int>(c.order));
+  return text;
+}
+
 }  // namespace
+
+Int4Shape GemmCase::int4_shape() const {
+  Int4Shape shape;
+  Int4GemmDesc& d = shape.desc;
+  d.n = problem.n;
+  d.k = problem.k;
+  d.group = problem.group == 0 ? -1 : problem.group;
+  d.zeros = problem.zeros;
+  d.scale = problem.scale;
+  d.act_order = problem.act_order;
+  d.activations = problem.activations == Int8Activations::kBF16 ? Int4Activations::kBF16
+                                                                : Int4Activations::kDynamicS8;
+  d.c = problem.c;
+  d.epilogue = problem.epilogue;
+  d.invariance = invariance;
+  shape.storage = storage;
+  shape.zero_offset = zero_offset;
+  return shape;
+}
 
 GemmCase make_case(const GemmKind& kind, int64_t m, int64_t n, int64_t k) {
   GemmCase c;
@@ -51,12 +79,20 @@ void vary(GemmCase& c, uint64_t variant) {
   c.c_pad = draw_pad(rng);
   c.residual_pad = draw_pad(rng);
   draw_placement(c, rng);
+  if (!c.is_int4()) return;
+  c.problem.group = draw_group(rng, c.problem.k);
+  c.problem.zeros = static_cast<Int4Zeros>(rng.in(0, 2));
+  c.problem.scale = draw_scale_type(rng);
+  c.problem.act_order = rng.one_in(3);
+  c.order = static_cast<GroupOrder>(rng.in(0, 4));
+  c.storage = rng.pick(kInt4Storages);
+  c.zero_offset = rng.one_in(2) ? 1 : 0;
 }
 
 GemmCase random_case(const std::string& op, uint64_t seed) {
   Rng rng(seed);
   std::vector<GemmKind> kinds;
-  for (const GemmKind& kind : kGemmKinds) {
+  for (const GemmKind& kind : all_gemm_kinds()) {
     if (op == kind.op) kinds.push_back(kind);
   }
   // Two dimensions small, one of any size, so that the product stays near 2^15 and every dimension
@@ -74,14 +110,19 @@ GemmCase random_case(const std::string& op, uint64_t seed) {
       k = rng.in(1, 600);
       break;
   }
+  if (op == "int4_gemm") {  // several groups are what it is about
+    m = rng.one_in(3) ? 1 : std::min<int64_t>(m, 20);
+    if (rng.one_in(2)) k = rng.in(1, 400);
+  }
   GemmCase c = make_case(rng.pick(kinds), m, n, k);
   vary(c, rng.next());
   return c;
 }
 
 std::string to_string(const GemmCase& c) {
-  return to_string(c.problem) + " fill:" + to_string(c.fill) + " scale:" + to_string(c.scale) +
-         sizes(c) + (c.residual_is_c ? " residual=c" : "") +
+  return to_string(c.problem) + " fill:" + to_string(c.fill) +
+         (c.is_int4() ? int4_fields(c) : std::string(" scale:") + to_string(c.scale)) + sizes(c) +
+         (c.residual_is_c ? " residual=c" : "") +
          (c.invariance == Invariance::kFastest ? " fastest" : "") + placement_and_seed(c);
 }
 
@@ -91,7 +132,7 @@ GemmData::GemmData(const GemmCase& g) {
   Placements places(g);
   a = TestMatrix(p.a, p.m, p.k, g.a_pad, places.next());
   a_scale = TestMatrix(DType::kF32, 1, p.m, 0, places.next());
-  for (int part = 0; part < g.parts(); ++part) {
+  for (int part = 0; part < g.parts() && !g.is_int4(); ++part) {
     w[part] = TestMatrix(g.is_int8() ? DType::kS8 : DType::kBF16, p.n, p.k, g.w_pad, places.next());
     w_scale[part] = TestMatrix(g.scale, 1, p.n, 0, places.next());
   }
@@ -102,7 +143,14 @@ GemmData::GemmData(const GemmCase& g) {
   const int64_t limit = exact_limit(p.k);
   fill_operand(a, rng, g.fill, limit);
   fill_scales(a_scale, rng, g.fill);
-  for (int part = 0; part < g.parts(); ++part) {
+  if (g.is_int4()) {
+    const Int4Shape shape = g.int4_shape();
+    for (int part = 0; part < g.parts(); ++part) {
+      int4[part] = Int4Operand(shape, g.fill, limit, rng, g.w_pad, places);
+    }
+    if (p.act_order) g_idx = make_g_idx(shape, g.order, rng, places);
+  }
+  for (int part = 0; part < g.parts() && !g.is_int4(); ++part) {
     fill_operand(w[part], rng, g.fill, limit);
     fill_scales(w_scale[part], rng, g.fill);
   }
@@ -120,12 +168,12 @@ MatrixView GemmData::residual_view(const GemmCase& g) {
 }
 
 void GemmData::protect_inputs() {
-  for (TestMatrix* m : {&a, &a_scale, &w[0], &w_scale[0], &bias, &residual}) {
-    m->buffer().make_read_only();
+  for (TestMatrix* m :
+       {&a, &a_scale, &w[0], &w_scale[0], &w[1], &w_scale[1], &bias, &residual, &g_idx}) {
+    if (m->view().data) m->buffer().make_read_only();
   }
-  if (w[1].view().data) {
-    w[1].buffer().make_read_only();
-    w_scale[1].buffer().make_read_only();
+  for (Int4Operand& operand : int4) {
+    if (operand.words.view().data) operand.protect();
   }
 }
 
@@ -145,6 +193,10 @@ Result<GemmOp> GemmOp::create(const Context& ctx, const GemmCase& c) {
     Result<Int8Gemm> plan = Int8Gemm::create(ctx, desc);
     if (!plan.ok()) return plan.status();
     op.int8_ = std::move(plan).value();
+  } else if (c.is_int4()) {
+    Result<Int4Gemm> plan = Int4Gemm::create(ctx, c.int4_shape().desc);
+    if (!plan.ok()) return plan.status();
+    op.int4_ = std::move(plan).value();
   } else {
     Bf16GemmDesc desc{p.n, p.k, p.c, p.epilogue, c.invariance};
     Result<Bf16Gemm> plan = Bf16Gemm::create(ctx, desc);
@@ -168,6 +220,10 @@ Status GemmOp::pack_as(const GemmData& data, bool gate_up) {
     return keep(gate_up ? int8_->pack_gate_up(weights_of(data, 0), weights_of(data, 1))
                         : int8_->pack(weights_of(data, 0)));
   }
+  if (int4_) {
+    return keep(gate_up ? int4_->pack_gate_up(data.int4_weights(0), data.int4_weights(1))
+                        : int4_->pack(data.int4_weights(0)));
+  }
   return keep(gate_up ? bf16_->pack_gate_up(data.w[0].view(), data.w[1].view())
                       : bf16_->pack(data.w[0].view()));
 }
@@ -176,11 +232,17 @@ Status GemmOp::pack_view(const MatrixView& w, const VectorView& scale) {
   return keep(int8_ ? int8_->pack({w, scale}) : bf16_->pack(w));
 }
 
+Status GemmOp::pack_int4(const Int4Weights& w, const PackProgress& progress) {
+  return keep(int4_->pack(w, progress));
+}
+
 size_t GemmOp::scratch_bytes(int64_t max_m) const {
+  if (int4_) return int4_->scratch_bytes(max_m);
   return int8_ ? int8_->scratch_bytes(max_m) : bf16_->scratch_bytes(max_m);
 }
 
 std::string GemmOp::explain() const {
+  if (int4_) return int4_->explain();
   return int8_ ? int8_->explain() : bf16_->explain();
 }
 
@@ -188,6 +250,7 @@ Status GemmOp::run(const Args& args, Span<std::byte> scratch) const {
   if (int8_) {
     return int8_->run({args.a, args.a_scale, &packed_, args.c, args.bias, args.residual}, scratch);
   }
+  if (int4_) return int4_->run({args.a, &packed_, args.c, args.bias, args.residual}, scratch);
   return bf16_->run({args.a, &packed_, args.c, args.bias, args.residual}, scratch);
 }
 
@@ -237,6 +300,14 @@ reference::Exact exact_answer(const GemmCase& g, GemmData& data) {
     args.bias = data.bias.vector();
     args.residual = data.residual_view(g);
     exact = reference::int8_gemm_exact({p.n, p.k, p.activations, p.a, p.c, p.epilogue}, args);
+  } else if (g.is_int4()) {
+    reference::Int4GemmArgs args;
+    args.a = data.a.view();
+    args.weights = data.int4_weights(0);
+    if (g.gate_up()) args.up_weights = data.int4_weights(1);
+    args.bias = data.bias.vector();
+    args.residual = data.residual_view(g);
+    exact = reference::int4_gemm_exact(g.int4_shape().desc, args);
   } else {
     reference::Bf16GemmArgs args;
     args.a = data.a.view();

@@ -9,17 +9,20 @@
 #include <vector>
 
 #include "quern/bf16_gemm.h"
+#include "quern/int4_gemm.h"
 #include "quern/int8_gemm.h"
 #include "quern/problem.h"
 #include "reference/exact.h"
 #include "tests/ops/case_values.h"
+#include "tests/ops/int4_operands.h"
 #include "tests/support/test_matrix.h"
 
-/// One GEMM test case and what is done with it, for both GEMM ops: most properties (tails, bounds,
+/// One GEMM test case and what is done with it, for every GEMM op: most properties (tails, bounds,
 /// invariance, containment) are the same sentence about each of them.
 namespace quern::test {
 
-/// An op with its activation mode: "bf16", "w8a8_bf16", "w8a8_f32", "w8a8_given", "w8a16".
+/// An op with its activation mode: "bf16", "w8a8_bf16", "w8a8_f32", "w8a8_given", "w8a16", "w4a16",
+/// "w4a8".
 struct GemmKind {
   const char* name;
   const char* op;
@@ -33,11 +36,24 @@ inline constexpr GemmKind kGemmKinds[] = {
     {"w8a8_given", "int8_gemm", Int8Activations::kS8, DType::kS8},
     {"w8a16", "int8_gemm", Int8Activations::kBF16, DType::kBF16},
 };
+/// Apart from the others, because their operands have a form of their own.
+inline constexpr GemmKind kInt4Kinds[] = {
+    {"w4a16", "int4_gemm", Int8Activations::kBF16, DType::kBF16},
+    {"w4a8", "int4_gemm", Int8Activations::kDynamicS8, DType::kBF16},
+};
+inline std::vector<GemmKind> all_gemm_kinds() {
+  std::vector<GemmKind> kinds(std::begin(kGemmKinds), std::end(kGemmKinds));
+  kinds.insert(kinds.end(), std::begin(kInt4Kinds), std::end(kInt4Kinds));
+  return kinds;
+}
 
 struct GemmCase : CaseValues {
   Problem problem;
-  DType scale = DType::kF32;  ///< type of the int8 weights' scales
-  int64_t a_pad = 0;          ///< row_stride - cols of each matrix
+  DType scale = DType::kF32;  ///< type of the int8 weights' scales (int4: problem.scale)
+  Int4Storage storage = Int4Storage::kGptq;
+  int32_t zero_offset = 0;
+  GroupOrder order = GroupOrder::kAny;  ///< of g_idx, with problem.act_order
+  int64_t a_pad = 0;                    ///< row_stride - cols of each matrix
   int64_t w_pad = 0;
   int64_t c_pad = 0;
   int64_t residual_pad = 0;
@@ -45,10 +61,14 @@ struct GemmCase : CaseValues {
   Invariance invariance = Invariance::kStrict;
 
   bool is_int8() const { return problem.op == "int8_gemm"; }
+  bool is_int4() const { return problem.op == "int4_gemm"; }
+  Int4Shape int4_shape() const;
   bool gate_up() const { return problem.epilogue.activation == Activation::kSiluMul; }
   int parts() const { return gate_up() ? 2 : 1; }
   /// Sums are integers: every output without SiLU is bitwise what the reference gives.
-  bool integer_sums() const { return is_int8() && problem.activations != Int8Activations::kBF16; }
+  bool integer_sums() const {
+    return (is_int8() || is_int4()) && problem.activations != Int8Activations::kBF16;
+  }
 };
 
 GemmCase make_case(const GemmKind& kind, int64_t m, int64_t n, int64_t k);
@@ -66,7 +86,11 @@ struct GemmData {
   explicit GemmData(const GemmCase& c);
 
   TestMatrix a, a_scale, w[2], w_scale[2], bias, residual, c;
+  /// In place of w and w_scale where the op is int4_gemm.
+  Int4Operand int4[2];
+  TestMatrix g_idx;
 
+  Int4Weights int4_weights(int part) const { return int4[part].weights(g_idx); }
   /// What the op is given as residual: C itself where the case says so.
   MatrixView residual_view(const GemmCase& c);
   /// Every operand that the op only reads becomes read-only memory.
@@ -81,8 +105,9 @@ class GemmOp {
   Status pack(const GemmData& data);
   /// pack() or pack_gate_up(), whatever the plan is for.
   Status pack_as(const GemmData& data, bool gate_up);
-  /// Weights (and with int8 their scales) that are not a GemmData's.
+  /// Weights (and with int8 their scales) that are not a GemmData's; not for int4_gemm.
   Status pack_view(const MatrixView& w, const VectorView& scale);
+  Status pack_int4(const Int4Weights& w, const PackProgress& progress = {});
   const PackedWeights& packed() const { return packed_; }
   void use(const PackedWeights& packed) { packed_ = packed; }
   size_t scratch_bytes(int64_t max_m) const;
@@ -104,6 +129,7 @@ class GemmOp {
 
   std::optional<Int8Gemm> int8_;
   std::optional<Bf16Gemm> bf16_;
+  std::optional<Int4Gemm> int4_;
   bool gate_up_ = false;
   PackedWeights packed_;
 };

@@ -102,12 +102,37 @@ TEST_P(GemmContainmentTest, RowScale) {
 }
 
 TEST_P(GemmContainmentTest, ColumnScale) {
-  if (std::strcmp(kind().op, "int8_gemm") != 0) GTEST_SKIP() << "bf16 weights have no scale";
+  if (std::strcmp(kind().op, "bf16_gemm") == 0) GTEST_SKIP() << "bf16 weights have no scale";
   for (const GemmCase& c : containment_cases(kind())) {
-    for (int part = 0; part < c.parts(); ++part) {
+    for (int part = 0; part < c.parts() && !c.is_int4(); ++part) {
       expect_contained(
           ctx(), c, [part](GemmData& d) { d.w_scale[part].set(0, 18, std::nan("")); },
           [](int64_t, int64_t j) { return j == 18; }, is_nan);
+    }
+  }
+}
+
+// The scale of one group of one column, or its zero, in whichever group.
+TEST_P(GemmContainmentTest, GroupScaleAndZero) {
+  if (std::strcmp(kind().op, "int4_gemm") != 0) GTEST_SKIP() << "only int4 weights have groups";
+  for (GemmCase c : containment_cases(kind())) {
+    c.problem.group = 32;
+    for (const Int4Zeros zeros : {Int4Zeros::kInteger, Int4Zeros::kF32}) {
+      c.problem.zeros = zeros;
+      c.storage = c.gate_up() ? Int4Storage::kAwq : Int4Storage::kGptq;
+      const int64_t groups = (c.problem.k + 31) / 32;
+      for (const int64_t group : {int64_t{0}, groups - 1}) {
+        for (const float value : kNonFinite) {
+          expect_contained(
+              ctx(), c, [&](GemmData& d) { d.int4[c.parts() - 1].scale.set(group, 18, value); },
+              [](int64_t, int64_t j) { return j == 18; },
+              [&](double x) { return std::isnan(value) ? is_nan(x) : is_not_finite(x); });
+        }
+        if (zeros != Int4Zeros::kF32) continue;
+        expect_contained(
+            ctx(), c, [&](GemmData& d) { d.int4[c.parts() - 1].zero.set(group, 18, std::nan("")); },
+            [](int64_t, int64_t j) { return j == 18; }, is_nan);
+      }
     }
   }
 }

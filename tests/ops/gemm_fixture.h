@@ -24,6 +24,7 @@ class GemmTest : public ::testing::TestWithParam<std::tuple<TestIsa, GemmKind>> 
   }
   const TestIsa& isa() const { return std::get<0>(GetParam()); }
   const GemmKind& kind() const { return std::get<1>(GetParam()); }
+  bool is_int4() const { return std::string(kind().op) == "int4_gemm"; }
   const Context& ctx() const { return shared_context(isa()); }
 };
 
@@ -32,7 +33,8 @@ inline std::string gemm_test_name(const ::testing::TestParamInfo<GemmTest::Param
 }
 
 inline auto every_gemm() {
-  return ::testing::Combine(::testing::ValuesIn(isas_to_test()), ::testing::ValuesIn(kGemmKinds));
+  return ::testing::Combine(::testing::ValuesIn(isas_to_test()),
+                            ::testing::ValuesIn(all_gemm_kinds()));
 }
 
 }  // namespace quern::test

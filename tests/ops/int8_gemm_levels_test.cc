@@ -7,14 +7,14 @@ namespace {
 
 std::vector<GemmKind> integer_kinds() {
   std::vector<GemmKind> kinds;
-  for (const GemmKind& kind : kGemmKinds) {
+  for (const GemmKind& kind : all_gemm_kinds()) {
     if (make_case(kind, 1, 1, 1).integer_sums()) kinds.push_back(kind);
   }
   return kinds;
 }
 
-/// Large values, their signs by row of A and by row of W: every sum of k products is near k 114^2,
-/// one half of them above zero, one below.
+/// Large values of A and of weights in s8, their signs by row of A and by row of W: every sum of k
+/// products is near k 114^2, one half of them above zero, one below.
 void fill_one_sided(const GemmCase& c, GemmData& data) {
   Rng rng(c.seed);
   const auto fill = [&rng](TestMatrix& m) {
@@ -28,7 +28,8 @@ void fill_one_sided(const GemmCase& c, GemmData& data) {
     }
   };
   fill(data.a);
-  for (int part = 0; part < c.parts(); ++part) fill(data.w[part]);
+  // Codes of int4 stay as they are: their sums fit 32 bits at every depth that it takes.
+  for (int part = 0; part < c.parts() && !c.is_int4(); ++part) fill(data.w[part]);
 }
 
 GemmCase long_case(const GemmKind& kind, const char* shape, uint64_t variant) {

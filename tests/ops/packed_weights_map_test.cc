@@ -254,7 +254,7 @@ TEST_P(GemmMappedWeightsTest, SameBitsAsFromMemory) {
       GuardBuffer guarded(packed.bytes(), Flush::kEnd);
       std::memcpy(guarded.data(), packed.data(), packed.bytes());
       guarded.make_read_only();
-      const WeightShape packed_shape{packed.layout(), packed.n(), packed.k()};
+      const WeightShape packed_shape = PackedWeightsBuilder::shape_of(packed);
       const auto geometry = weight_geometry(packed_shape);
       op->use(PackedWeightsBuilder::over(
           packed_shape, *geometry,
@@ -265,6 +265,7 @@ TEST_P(GemmMappedWeightsTest, SameBitsAsFromMemory) {
 }
 
 TEST_P(GemmMappedWeightsTest, PlansRefuseWhatIsNotTheirs) {
+  if (is_int4()) GTEST_SKIP() << "Int4ErrorsTest has weights of other groups and zeros";
   const TempDir dir;
   const GemmCase c = make_case(kind(), 2, 20, 30);
   GemmData data(c);
