@@ -167,6 +167,15 @@ Checkpoint::Entry& Checkpoint::entry_to_use(std::string_view name) {
 }
 
 TensorView Checkpoint::get(std::string_view name) {
+  const TensorView t = get_codes(name);
+  if (is_constant(t)) {
+    warn(std::string(t.file) + ": " + t.name + ": all " + std::to_string(t.elements()) +
+         " values are " + value_text(t, 0));
+  }
+  return t;
+}
+
+TensorView Checkpoint::get_codes(std::string_view name) {
   Entry& entry = entry_to_use(name);
   entry.use = Use::kTaken;
   entry.file->check_unchanged();
@@ -176,10 +185,6 @@ TensorView Checkpoint::get(std::string_view name) {
     throw InputError(
         entry.file->file(), name, "finite values",
         value_text(t, bad) + " at index " + std::to_string(bad) + " of " + describe(t));
-  }
-  if (is_constant(t)) {
-    warn(std::string(t.file) + ": " + t.name + ": all " + std::to_string(t.elements()) +
-         " values are " + value_text(t, 0));
   }
   return t;
 }

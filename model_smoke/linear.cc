@@ -26,20 +26,23 @@ const char* to_string(ActMode act) noexcept {
   return "?";
 }
 
-ComputeMode choose_mode(Backend backend, std::optional<ActMode> act, bool model_has_int8) {
+ComputeMode choose_mode(Backend backend, std::optional<ActMode> act, QuantMethod method) {
+  const bool quantized = method != QuantMethod::kNone;
   if (!act) {
     if (backend == Backend::kReference) return {backend, ActMode::kF32};
-    return {backend, model_has_int8 ? ActMode::kInt8 : ActMode::kBF16};
+    // Formats of W8A8 were made for it; int4 is as accurate as its file with bf16.
+    return {backend, quantized && !is_int4(method) ? ActMode::kInt8 : ActMode::kBF16};
   }
   const bool legal = *act == ActMode::kBF16 ||
                      (*act == ActMode::kF32 && backend == Backend::kReference) ||
-                     (*act == ActMode::kInt8 && model_has_int8);
+                     (*act == ActMode::kInt8 && quantized);
   if (!legal) {
     std::string expected = backend == Backend::kReference ? "f32, bf16" : "bf16";
-    if (model_has_int8) expected += ", int8";
+    if (quantized) expected += ", int8";
+    const char* weights = is_int4(method) ? "int4" : quantized ? "int8" : "no int8 or int4";
     throw InputError("--act", "",
                      expected + " (with --backend " + to_string(backend) + " on a model with " +
-                         (model_has_int8 ? "int8" : "no int8") + " weights)",
+                         weights + " weights)",
                      to_string(*act));
   }
   return {backend, *act};
@@ -93,13 +96,15 @@ HostWeights copy(const HostWeights& from) {
   HostWeights to;
   to.name = from.name;
   to.format = from.format;
+  to.int4 = from.int4;
   to.scale = from.scale;
   to.bias = from.bias;
   to.stored = from.stored;
   to.joined = from.joined;
   to.file_bytes = from.file_bytes;
-  to.values.resize(from.values.dtype(), from.n(), from.k());
-  const size_t bytes = static_cast<size_t>(from.n() * from.k()) * size_of(from.values.dtype());
+  const Tensor& values = from.values;
+  to.values.resize(values.dtype(), values.rows(), values.cols());
+  const size_t bytes = static_cast<size_t>(values.rows() * values.cols()) * size_of(values.dtype());
   if (bytes > 0) {
     std::memcpy(to.values.row<std::byte>(0), from.values.row<std::byte>(0), bytes);
   }
@@ -154,14 +159,17 @@ std::vector<const LinearOp*> Linear::ops() const {
 }
 
 GateUp::GateUp(const Context& ctx, const ComputeMode& mode, HostWeights gate, HostWeights up) {
-  if (mode.act != ActMode::kF32 && gate.format == up.format) {
+  const bool one_form =
+      gate.format == up.format && (!gate.int4 || gate.int4->form == up.int4->form);
+  if (mode.act != ActMode::kF32 && one_form) {
     gate.joined = "gate and up interleaved in one op, SiLU-mul in its epilogue";
     fused_ = make_gate_up_op(ctx, mode, std::move(gate), std::move(up));
     return;
   }
   gate.joined = up.joined =
-      mode.act == ActMode::kF32
-          ? "gate and up apart: f32 activations have no SiLU-mul epilogue"
+      mode.act == ActMode::kF32 ? "gate and up apart: f32 activations have no SiLU-mul epilogue"
+      : gate.int4 && up.int4
+          ? "gate and up apart: up has " + difference(gate.int4->form, up.int4->form)
           : "gate and up apart: the gate is " + gate.stored + ", up is " + up.stored;
   const LinearOutput output{.dtype = mode.activations()};
   std::vector<HostWeights> part;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model_smoke/layers/exec.h"
+#include "model_smoke/packing_report.h"
 #include "model_smoke/weights.h"
 #include "quern/context.h"
 #include "quern/span.h"
@@ -19,8 +20,8 @@ namespace quern::smoke {
 /// What multiplies: plans of the public ops, or the scalar reference ops.
 enum class Backend { kJit, kReference };
 /// What a projection multiplies its weights with. kF32: nothing between ops is rounded (reference
-/// only). kBF16: bf16 between ops. kInt8: bf16 between ops, quantized per row before int8 weights;
-/// bf16 weights are multiplied as they are.
+/// only). kBF16: bf16 between ops. kInt8: bf16 between ops, quantized per row before int8 and int4
+/// weights; bf16 weights are multiplied as they are.
 enum class ActMode { kF32, kBF16, kInt8 };
 
 const char* to_string(Backend backend) noexcept;
@@ -30,8 +31,9 @@ const char* to_string(ActMode act) noexcept;
 struct ComputeMode {
   Backend backend = Backend::kJit;
   ActMode act = ActMode::kBF16;
-  bool keep_source = false;  ///< ops keep what they were made from, for `compare`
-  bool inspect = false;      ///< ops are planned and packed, then let go: they cannot run
+  bool keep_source = false;          ///< ops keep what they were made from, for `compare`
+  bool inspect = false;              ///< ops are planned and packed, then let go: they cannot run
+  PackingReport* packing = nullptr;  ///< told about weights as they are packed
 
   /// Type of what ops hand to each other.
   DType activations() const noexcept { return act == ActMode::kF32 ? DType::kF32 : DType::kBF16; }
@@ -39,7 +41,7 @@ struct ComputeMode {
 
 /// The mode for a model: `act` as asked for, else the backend's default. Throws InputError listing
 /// the legal ones where the pair cannot be.
-ComputeMode choose_mode(Backend backend, std::optional<ActMode> act, bool model_has_int8);
+ComputeMode choose_mode(Backend backend, std::optional<ActMode> act, QuantMethod method);
 
 /// What happens behind the product.
 struct LinearOutput {
@@ -54,7 +56,7 @@ struct LinearSource {
   ComputeMode mode;
   LinearOutput output;
 
-  bool gated() const noexcept { return up.values.rows() > 0; }
+  bool gated() const noexcept { return up.n() > 0; }
   /// The modules, joined by "+".
   std::string name() const { return weights.name + (gated() ? "+" + up.name : std::string()); }
 };

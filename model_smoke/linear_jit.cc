@@ -2,12 +2,13 @@
 
 #include "model_smoke/linear_ops.h"
 #include "quern/bf16_gemm.h"
+#include "quern/int4_gemm.h"
 #include "quern/int8_gemm.h"
 
 namespace quern::smoke {
 namespace {
 
-/// Gemm: Bf16Gemm or Int8Gemm, with its argument struct.
+/// Gemm: Bf16Gemm, Int8Gemm or Int4Gemm, with its argument struct.
 template <typename Gemm, typename GemmArgs>
 class JitOp final : public LinearOp {
  public:
@@ -46,6 +47,7 @@ class JitOp final : public LinearOp {
 };
 using JitBf16 = JitOp<Bf16Gemm, Bf16GemmArgs>;
 using JitInt8 = JitOp<Int8Gemm, Int8GemmArgs>;
+using JitInt4 = JitOp<Int4Gemm, Int4GemmArgs>;
 
 Int8Weights int8_view(const HostWeights& w) {
   return {.codes = w.values.view(), .scale = w.scale_view()};
@@ -88,6 +90,22 @@ std::unique_ptr<LinearOp> make_int8(const Context& ctx, const std::string& name,
                                    joined_bias(s));
 }
 
+std::unique_ptr<LinearOp> make_int4(const Context& ctx, const std::string& name,
+                                    const LinearSource& s) {
+  Int4GemmDesc desc = desc_of<Int4GemmDesc>(s);
+  describe_weights(*s.weights.int4, desc);
+  desc.activations = int4_activations(s.mode);
+  Int4Gemm gemm = take(Int4Gemm::create(ctx, desc), name);
+  PackProgress progress;
+  if (s.mode.packing != nullptr) progress = s.mode.packing->of(name);
+  PackedWeights packed =
+      take(s.gated() ? gemm.pack_gate_up(s.weights.int4->view(), s.up.int4->view(), progress)
+                     : gemm.pack(s.weights.int4->view(), progress),
+           name);
+  return std::make_unique<JitInt4>(name, describe_jit_op(s), std::move(gemm), std::move(packed),
+                                   joined_bias(s));
+}
+
 std::unique_ptr<LinearOp> make_bf16(const Context& ctx, const std::string& name,
                                     const LinearSource& s) {
   Bf16Gemm gemm = take(Bf16Gemm::create(ctx, desc_of<Bf16GemmDesc>(s)), name);
@@ -102,16 +120,22 @@ std::unique_ptr<LinearOp> make_bf16(const Context& ctx, const std::string& name,
 }  // namespace
 
 std::string describe_jit_op(const LinearSource& s) {
-  const bool int8 = s.weights.format == ModuleFormat::kInt8;
-  return std::string(int8 ? "int8_gemm" : "bf16_gemm") + (s.gated() ? "+silu_mul" : "") + " n " +
+  return std::string(op_name(s.weights.format)) + (s.gated() ? "+silu_mul" : "") + " n " +
          std::to_string(s.weights.n()) + " k " + std::to_string(s.weights.k()) + " (act " +
-         (int8 ? to_string(s.mode.act) : "bf16") + ")";
+         act_name(s) + ")";
 }
 
 std::unique_ptr<LinearOp> make_jit_op(const Context& ctx, LinearSource source) {
   const std::string name = source.name();
-  return source.weights.format == ModuleFormat::kInt8 ? make_int8(ctx, name, source)
-                                                      : make_bf16(ctx, name, source);
+  switch (source.weights.format) {
+    case ModuleFormat::kInt8:
+      return make_int8(ctx, name, source);
+    case ModuleFormat::kInt4:
+      return make_int4(ctx, name, source);
+    case ModuleFormat::kPlain:
+      break;
+  }
+  return make_bf16(ctx, name, source);
 }
 
 }  // namespace quern::smoke

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model_smoke/linear.h"
+#include "quern/int4_gemm.h"
 #include "quern/int8_activations.h"
 #include "quern/status.h"
 
@@ -28,6 +29,34 @@ LinearSource copy(const LinearSource& from);
 
 /// Plain f32 values (an F16 or F32 file) rounded to what bf16 ops take.
 void to_bf16(HostWeights& weights);
+
+inline Int4Activations int4_activations(const ComputeMode& mode) noexcept {
+  return mode.act == ActMode::kInt8 ? Int4Activations::kDynamicS8 : Int4Activations::kBF16;
+}
+
+/// The op that multiplies a format, as its problem strings name it.
+inline const char* op_name(ModuleFormat format) noexcept {
+  switch (format) {
+    case ModuleFormat::kPlain:
+      return "bf16_gemm";
+    case ModuleFormat::kInt8:
+      return "int8_gemm";
+    case ModuleFormat::kInt4:
+      return "int4_gemm";
+  }
+  return "?";
+}
+/// What that op multiplies the weights with.
+inline const char* act_name(const LinearSource& s) noexcept {
+  return s.weights.format == ModuleFormat::kPlain ? "bf16" : to_string(s.mode.act);
+}
+/// What a source says to int4_gemm of its weights.
+inline void describe_weights(const HostInt4& int4, Int4GemmDesc& desc) noexcept {
+  desc.group = int4.form.group;
+  desc.zeros = int4.form.zeros;
+  desc.scale = int4.form.scale;
+  desc.act_order = int4.form.act_order();
+}
 
 inline Int8Activations int8_activations(const ComputeMode& mode) noexcept {
   return mode.act == ActMode::kInt8 ? Int8Activations::kDynamicS8 : Int8Activations::kBF16;

@@ -2,6 +2,7 @@
 
 #include "model_smoke/linear_ops.h"
 #include "model_smoke/reference_slice.h"
+#include "reference/int4_weights.h"
 #include "reference/linear.h"
 
 namespace quern::smoke {
@@ -17,13 +18,49 @@ void for_columns(ThreadPool& pool, int64_t n, const std::string& name, F&& f) {
   for (const Status& s : status) check(s, name);
 }
 
+Tensor dequantized_int4(const HostInt4& w) {
+  Int4GemmDesc desc;
+  desc.n = w.n;
+  desc.k = w.k;
+  describe_weights(w, desc);
+  const reference::Int4Values values = reference::int4_values(w.view(), desc);
+  Tensor out(DType::kF32, w.n, w.k);
+  for (int64_t r = 0; r < w.n; ++r) {
+    for (int64_t c = 0; c < w.k; ++c) out.row<float>(r)[c] = values.weight(r, c);
+  }
+  return out;
+}
+
+/// Exactly what the codes stand for, in f32 (a code, less its zero, times its scale is one f32
+/// product).
+Tensor dequantized(const HostWeights& w) {
+  if (w.int4) return dequantized_int4(*w.int4);
+  Tensor out(DType::kF32, w.n(), w.k());
+  for (int64_t r = 0; r < w.n(); ++r) {
+    float* row = out.row<float>(r);
+    for (int64_t c = 0; c < w.k(); ++c) {
+      switch (w.values.dtype()) {
+        case DType::kBF16:
+          row[c] = w.values.row<bfloat16>(r)[c].to_float();
+          break;
+        case DType::kS8:
+          row[c] = static_cast<float>(w.values.row<int8_t>(r)[c]) * w.scale[static_cast<size_t>(r)];
+          break;
+        default:
+          row[c] = w.values.row<float>(r)[c];
+      }
+    }
+  }
+  return out;
+}
+
 /// f32 activations on exactly dequantized weights.
 class ReferenceF32 final : public LinearOp {
  public:
   ReferenceF32(const Context& ctx, const LinearSource& source)
       : LinearOp(source.name()),
         ctx_(ctx),
-        weights_(source.weights.dequantized()),
+        weights_(dequantized(source.weights)),
         bias_(source.weights.bias),
         residual_(source.output.residual) {}
 
@@ -72,6 +109,10 @@ Status run_op(const Int8GemmDesc& desc, const reference::Int8GemmArgs& args) {
   return reference::int8_gemm(desc, args);
 }
 
+Status run_op(const Int4GemmDesc& desc, const reference::Int4GemmArgs& args) {
+  return reference::int4_gemm(desc, args);
+}
+
 /// The reference ops with the ops' own contract: bf16 in, the epilogue, one rounding.
 class ReferenceGemm final : public LinearOp {
  public:
@@ -90,14 +131,15 @@ class ReferenceGemm final : public LinearOp {
   }
 
   std::string describe() const override {
-    const bool int8 = source_.weights.format == ModuleFormat::kInt8;
-    return std::string("reference ") + (int8 ? "int8_gemm" : "bf16_gemm") +
+    return std::string("reference ") + op_name(source_.weights.format) +
            (source_.gated() ? "+silu_mul" : "") + " n " + std::to_string(source_.weights.n()) +
-           " k " + std::to_string(source_.weights.k()) + " (act " +
-           (int8 ? to_string(source_.mode.act) : "bf16") + ")";
+           " k " + std::to_string(source_.weights.k()) + " (act " + act_name(source_) + ")";
   }
   std::string explain() const override { return {}; }
   size_t weight_bytes() const override {
+    if (source_.weights.int4) {
+      return source_.weights.int4->bytes() + (source_.up.int4 ? source_.up.int4->bytes() : 0);
+    }
     const int64_t rows = source_.weights.n() + source_.up.n();
     return static_cast<size_t>(rows * source_.weights.k()) *
            size_of(source_.weights.values.dtype());

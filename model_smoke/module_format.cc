@@ -3,26 +3,41 @@
 #include <vector>
 
 #include "model_smoke/input_error.h"
+#include "model_smoke/int4_module.h"
 #include "model_smoke/quant_config.h"
 
 namespace quern::smoke {
 namespace {
 
 constexpr char kFormats[] = "a plain weight, or I8 with weight_scale";
+constexpr char kInt4Formats[] = "a plain weight, or int4 as the config has it";
 
 const TensorView* find_in(const Checkpoint& c, std::string_view module, const char* suffix) {
   return c.find(std::string(module) + suffix);
 }
 
-// Tensors of formats this build does not compute. A weight beside one of them has two readings
-// (loading-rules.md A8), so neither is taken.
-void refuse_other_formats(const Checkpoint& c, std::string_view module) {
-  for (const char* suffix : {".qweight", ".weight_packed", ".weight_scale_inv", ".weight_scale_2",
-                             ".weight_zero_point", ".g_idx"}) {
+/// Every tensor that some format has beside or in place of `weight`.
+constexpr const char* kQuantSuffixes[] = {
+    ".qweight",           ".qzeros",         ".scales",          ".g_idx",
+    ".weight_packed",     ".weight_g_idx",   ".weight_shape",    ".weight_scale",
+    ".weight_zero_point", ".weight_scale_2", ".weight_scale_inv"};
+
+bool is_of(const Int4Names& names, std::string_view suffix) {
+  return suffix == names.codes || suffix == names.scale || suffix == names.zero ||
+         suffix == names.g_idx || (names.shape != nullptr && suffix == names.shape);
+}
+
+// Tensors of formats that the config does not have. A weight beside one of them has two readings
+// (loading-rules.md A8), so neither is taken. `own`: those of the config's int4 format.
+void refuse_other_formats(const Checkpoint& c, std::string_view module, const Int4Names* own) {
+  for (const char* suffix : kQuantSuffixes) {
     const TensorView* other = find_in(c, module, suffix);
-    if (other == nullptr) continue;
+    if (other == nullptr ||
+        (own != nullptr ? is_of(*own, suffix) : std::string_view(suffix) == ".weight_scale")) {
+      continue;
+    }
     const bool both = find_in(c, module, ".weight") != nullptr;
-    throw InputError(other->file, other->name, kFormats,
+    throw InputError(other->file, other->name, own != nullptr ? kInt4Formats : kFormats,
                      "a tensor of another format" +
                          (both ? " beside " + std::string(module) + ".weight" : std::string()));
   }
@@ -71,21 +86,64 @@ bool is_plain_float(FileDType t) {
 }  // namespace
 
 bool QuantConfig::lists_quantize(std::string_view module) const {
-  return targets_.find(module) != nullptr && ignore_.find(module) == nullptr;
+  return targets_.find(module) != nullptr && excluded_by(module) == nullptr;
 }
 
 std::string QuantConfig::verdict_text(std::string_view module) const {
   if (method_ == QuantMethod::kNone) return "no quantization_config";
-  if (const ModulePattern* p = ignore_.find(module))
-    return "the ignore entry \"" + p->text() + "\"";
+  if (const std::string* entry = excluded_by(module)) {
+    const char* list = method_ == QuantMethod::kGptq  ? "dynamic rule"
+                       : method_ == QuantMethod::kAwq ? "modules_to_not_convert entry"
+                                                      : "ignore entry";
+    return std::string("the ") + list + " \"" + printable(*entry) + "\"";
+  }
   if (const ModulePattern* p = targets_.find(module)) {
     return "the target \"" + p->text() + "\" and no ignore entry for it";
   }
   return "no target that names it";
 }
 
+// GPTQ and AWQ leave modules out that no list names: their `weight` is the one reading there is.
+// compressed-tensors names every module that is not quantized.
+ModuleFormat QuantConfig::int4_format_of(std::string_view module,
+                                         const Checkpoint& checkpoint) const {
+  const Int4Names names = int4_names(
+      method_ == QuantMethod::kCompressedTensorsInt4 ? Int4Storage::kRowMajor : Int4Storage::kGptq);
+  refuse_other_formats(checkpoint, module, &names);
+  const TensorView* weight = find_in(checkpoint, module, ".weight");
+  const TensorView* codes = find_in(checkpoint, module, names.codes);
+  for (const char* suffix : {names.codes, names.scale, names.zero, names.g_idx}) {
+    const TensorView* part = find_in(checkpoint, module, suffix);
+    if (part == nullptr) continue;
+    if (weight != nullptr) {
+      throw InputError(part->file, part->name, kInt4Formats,
+                       describe(*part) + " beside " + weight->name + " " + describe(*weight),
+                       "one reading of two would be a guess");
+    }
+    if (codes == nullptr) {
+      throw InputError(part->file, std::string(module) + names.codes,
+                       "the codes that belong to " + part->name, "none");
+    }
+  }
+  const auto because = [&] { return ", because " + file_ + " has " + verdict_text(module); };
+  if (codes != nullptr) {
+    if (lists_quantize(module)) return ModuleFormat::kInt4;
+    throw InputError(codes->file, codes->name, "a plain weight" + because(), describe(*codes));
+  }
+  const TensorView& plain = require_weight(checkpoint, module);
+  if (!is_plain_float(plain.dtype)) {
+    throw InputError(plain.file, plain.name, "dtype BF16, F16 or F32", describe(plain));
+  }
+  if (method_ == QuantMethod::kCompressedTensorsInt4 && lists_quantize(module)) {
+    throw InputError(plain.file, plain.name, "int4 codes" + because(), describe(plain),
+                     "add the module to ignore if it is meant to be plain");
+  }
+  return ModuleFormat::kPlain;
+}
+
 ModuleFormat QuantConfig::format_of(std::string_view module, const Checkpoint& checkpoint) const {
-  refuse_other_formats(checkpoint, module);
+  if (is_int4(method_)) return int4_format_of(module, checkpoint);
+  refuse_other_formats(checkpoint, module, nullptr);
   const TensorView& weight = require_weight(checkpoint, module);
   const TensorView* scale = find_in(checkpoint, module, ".weight_scale");
   const auto because = [&] { return ", because " + file_ + " has " + verdict_text(module); };

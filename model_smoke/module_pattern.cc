@@ -24,6 +24,11 @@ std::string without_language_model(std::string_view name) {
   return s;
 }
 
+bool has_part(std::string_view module, std::string_view part) {
+  return module.find(part) != std::string_view::npos ||
+         without_language_model(module).find(without_language_model(part)) != std::string::npos;
+}
+
 bool glob_match(std::string_view pattern, std::string_view text) noexcept {
   // The usual two-pointer walk: on a mismatch the last star takes one byte more.
   size_t p = 0;

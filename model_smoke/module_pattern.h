@@ -59,6 +59,10 @@ class ModuleList {
   std::vector<size_t> patterns_;
 };
 
+/// Whether a part of the name is `part`, as AWQ's modules_to_not_convert has it ("mlp.gate" is one
+/// of "mlp.gate_proj" too), with or without "language_model." on either side.
+bool has_part(std::string_view module, std::string_view part);
+
 /// The name with the part "language_model." taken out.
 std::string without_language_model(std::string_view name);
 

@@ -13,7 +13,8 @@ namespace quern::smoke {
 namespace {
 
 constexpr uint64_t kMaxConfigBytes = 16'000'000;
-constexpr char kSupported[] = "w8a8_int8, or compressed-tensors with format int-quantized";
+constexpr char kSupported[] =
+    "w8a8_int8, gptq, awq, or compressed-tensors with format int-quantized or pack-quantized";
 
 void read_list(const JsonNode& list, ModuleList* to) {
   list.require_array();
@@ -43,14 +44,43 @@ void check_int8_scheme(const JsonNode& scheme, const char* strategy, bool dynami
   }
 }
 
-void check_group(const JsonNode& group) {
-  group.require_object();
-  if (const auto format = group.find("format"); format && format->as_string() != "int-quantized") {
-    format->fail("int-quantized");
-  }
+void check_int8_group(const JsonNode& group) {
   check_int8_scheme(group.at("weights", "a scheme of 8-bit integers"), "channel", false);
   check_int8_scheme(group.at("input_activations", "a scheme of 8-bit integers"), "token", true);
-  if (const auto out = group.find("output_activations")) out->fail("null");
+}
+
+// Weight-only 4-bit integers.
+Int4Scheme read_int4_group(const JsonNode& group) {
+  if (const auto in = group.find("input_activations")) {
+    in->fail("null: with pack-quantized, activations are not quantized");
+  }
+  const JsonNode w = group.at("weights", "a scheme of 4-bit integers");
+  w.require_object();
+  if (w.int_at("num_bits", 1, 64) != 4) w.at("num_bits").fail("4");
+  if (w.string_or("type", "int") != "int") w.at("type").fail("int");
+  if (w.bool_or("dynamic", false)) w.at("dynamic").fail("false");
+  if (const auto block = w.find("block_structure")) block->fail("null");
+  Int4Scheme scheme;
+  scheme.storage = Int4Storage::kRowMajor;
+  scheme.symmetric = w.bool_or("symmetric", true);
+  const std::string strategy = w.at("strategy", "group or channel").as_string();
+  if (strategy == "group") {
+    scheme.group = w.int_at("group_size", 1, INT32_MAX);
+  } else if (strategy == "channel") {
+    scheme.group = -1;
+    if (const auto size = w.find("group_size"); size && size->as_int(-1, INT32_MAX) != -1) {
+      size->fail("null or -1 with strategy channel");
+    }
+  } else {
+    w.at("strategy").fail("group or channel");
+  }
+  // "weight" and "static" sort columns before they are grouped and put them back: nothing to do.
+  const std::string order = w.string_or("actorder", "static");
+  if (order != "group" && order != "weight" && order != "static" && order != "dynamic") {
+    w.at("actorder").fail("group (dynamic), weight (static) or null");
+  }
+  scheme.act_order = order == "group" || order == "dynamic";
+  return scheme;
 }
 
 // Settings that would change the numbers and that we do not compute.
@@ -68,19 +98,39 @@ void check_extras(const JsonNode& quant) {
   }
 }
 
-void read_groups(const JsonNode& quant, ModuleList* targets) {
+}  // namespace
+
+void QuantConfig::read_compressed_tensors(const JsonNode& quant) {
+  const JsonNode format = quant.at("format", "int-quantized or pack-quantized");
+  const std::string name = format.as_string();
+  if (name != "int-quantized" && name != "pack-quantized") {
+    format.fail(std::string("a supported format: ") + kSupported);
+  }
+  const bool int4 = name == "pack-quantized";
+  method_ = int4 ? QuantMethod::kCompressedTensorsInt4 : QuantMethod::kCompressedTensorsInt8;
+  check_extras(quant);
   const JsonNode groups = quant.at("config_groups", "an object of groups");
   groups.require_object();
   if (groups.size() == 0) groups.fail("at least one group");
-  for (const auto& [name, value] : groups.value().items()) {
-    const JsonNode group(value, quant.file(), groups.path() + "." + name);
-    check_group(group);
+  for (const auto& [key, value] : groups.value().items()) {
+    const JsonNode group(value, quant.file(), groups.path() + "." + key);
+    group.require_object();
+    if (const auto own = group.find("format"); own && own->as_string() != name) own->fail(name);
+    if (const auto out = group.find("output_activations")) out->fail("null");
     const JsonNode list = group.at("targets", "an array of names");
     list.require_array();
     if (list.size() == 0) list.fail("at least one target");
-    read_list(list, targets);
+    read_list(list, &targets_);
+    if (!int4) {
+      check_int8_group(group);
+      continue;
+    }
+    groups_.push_back({{}, read_int4_group(group)});
+    read_list(list, &groups_.back().targets);
   }
 }
+
+namespace {
 
 // The quantization_config. Older compressed-tensors writers and vision models put it elsewhere;
 // where it is in several places it must say the same in all of them.
@@ -103,6 +153,24 @@ std::optional<JsonNode> find_quantization(const JsonNode& root) {
   return first;
 }
 
+/// quantize_config.json must not say otherwise, nor be alone: HF's config.json is what is read.
+void hold_against(const JsonNode& root, const Json& beside, const std::string& file) {
+  const JsonNode other(beside, file, "");
+  other.require_object();
+  const auto quant = find_quantization(root);
+  if (!quant) {
+    other.fail("a quantization_config in " + root.file() + " that says the same");
+  }
+  for (const char* key :
+       {"quant_method", "bits", "group_size", "sym", "desc_act", "checkpoint_format", "dynamic"}) {
+    const auto here = quant->find(key), there = other.find(key);
+    if (here && there && here->value() != there->value()) {
+      there->fail("what " + quant->file() + " has in " + here->path() + ", " +
+                  describe(here->value()));
+    }
+  }
+}
+
 }  // namespace
 
 const char* to_string(QuantMethod method) noexcept {
@@ -113,13 +181,27 @@ const char* to_string(QuantMethod method) noexcept {
       return "w8a8_int8";
     case QuantMethod::kCompressedTensorsInt8:
       return "compressed-tensors int-quantized";
+    case QuantMethod::kGptq:
+      return "gptq";
+    case QuantMethod::kAwq:
+      return "awq";
+    case QuantMethod::kCompressedTensorsInt4:
+      return "compressed-tensors pack-quantized";
   }
   return "?";
 }
 
 QuantConfig QuantConfig::load(const ModelDir& dir) {
   const std::string file = dir.label("config.json");
-  return parse(parse_json(dir.read_text("config.json", kMaxConfigBytes), file), file);
+  Json config = parse_json(dir.read_text("config.json", kMaxConfigBytes), file);
+  // GPTQ writers put the same beside it; a reader must not have to know which one counts.
+  if (dir.exists("quantize_config.json")) {
+    const std::string beside = dir.label("quantize_config.json");
+    hold_against(JsonNode(config, file, ""),
+                 parse_json(dir.read_text("quantize_config.json", kMaxConfigBytes), beside),
+                 beside);
+  }
+  return parse(config, file);
 }
 
 QuantConfig QuantConfig::parse(const Json& config, const std::string& file) {
@@ -136,13 +218,12 @@ QuantConfig QuantConfig::parse(const Json& config, const std::string& file) {
     if (scheme != "dynamic") quant->at("activation_scheme").fail("dynamic");
     q.targets_.add("Linear", file, quant->path());
   } else if (method.as_string() == "compressed-tensors") {
-    q.method_ = QuantMethod::kCompressedTensorsInt8;
-    const JsonNode format = quant->at("format", "int-quantized");
-    if (format.as_string() != "int-quantized") {
-      format.fail(std::string("a supported format: ") + kSupported);
-    }
-    check_extras(*quant);
-    read_groups(*quant, &q.targets_);
+    q.read_compressed_tensors(*quant);
+  } else if (method.as_string() == "gptq") {
+    q.read_gptq(*quant);
+  } else if (method.as_string() == "awq") {
+    q.read_awq(*quant);
+    return q;  // its modules_to_not_convert is another kind of list
   } else {
     method.fail(std::string("a supported method: ") + kSupported);
   }
@@ -168,10 +249,20 @@ std::vector<std::string> QuantConfig::unmatched_entries(const Checkpoint& checkp
            (below != modules.end() && below->starts_with(p.name() + "."));
   };
   std::vector<std::string> warnings;
-  for (const ModulePattern& p : ignore_.entries()) {
-    if (is_known(p)) continue;
-    warnings.push_back(file_ + ": quantization_config.ignore: \"" + printable(p.text()) +
+  const auto report = [&](const char* key, const std::string& text) {
+    warnings.push_back(file_ + ": quantization_config." + key + ": \"" + printable(text) +
                        "\" matches no module of the checkpoint");
+  };
+  for (const ModulePattern& p : ignore_.entries()) {
+    if (!is_known(p)) report("ignore", p.text());
+  }
+  for (const Rule& rule : dynamic_) {
+    if (!is_known(rule.pattern)) report("dynamic", rule.text);
+  }
+  for (const std::string& part : substrings_) {
+    const bool known = std::any_of(modules.begin(), modules.end(),
+                                   [&](const std::string& m) { return has_part(m, part); });
+    if (!known) report("modules_to_not_convert", part);
   }
   return warnings;
 }

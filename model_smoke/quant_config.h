@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "model_smoke/json_file.h"
 #include "model_smoke/model_dir.h"
 #include "model_smoke/module_pattern.h"
+#include "quern/int4_weights.h"
 
 namespace quern::smoke {
 
@@ -16,13 +18,30 @@ enum class QuantMethod : uint8_t {
   kNone,
   kW8A8Int8,               ///< quant_method "w8a8_int8"
   kCompressedTensorsInt8,  ///< quant_method "compressed-tensors", format "int-quantized"
+  kGptq,                   ///< quant_method "gptq", 4 bits
+  kAwq,                    ///< quant_method "awq", version "gemm", 4 bits
+  kCompressedTensorsInt4,  ///< quant_method "compressed-tensors", format "pack-quantized", 4 bits
 };
 const char* to_string(QuantMethod method) noexcept;
+constexpr bool is_int4(QuantMethod m) noexcept {
+  return m >= QuantMethod::kGptq;
+}
 
 /// How one linear module is stored.
 enum class ModuleFormat : uint8_t {
   kPlain,  ///< `weight` BF16, F16 or F32
   kInt8,   ///< `weight` I8 [N,K] and `weight_scale` F32 or BF16, [N,1] or [N]
+  kInt4,   ///< packed nibbles with scales, and perhaps zeros and the groups of K: int4_module.h
+};
+
+/// What the config says of a module's int4 weights.
+struct Int4Scheme {
+  Int4Storage storage = Int4Storage::kGptq;
+  int64_t group = 128;     ///< columns of K that share a scale; -1: all of them
+  bool symmetric = true;   ///< the zero is 8, whatever is stored beside
+  bool act_order = false;  ///< the groups of K must be there
+  int32_t zero_offset = 0;
+  bool operator==(const Int4Scheme&) const = default;
 };
 
 /// The quantization_config of config.json.
@@ -32,6 +51,9 @@ class QuantConfig {
   static QuantConfig parse(const Json& config, const std::string& file);
 
   QuantMethod method() const noexcept { return method_; }
+  const std::string& file() const noexcept { return file_; }
+  /// Throws InputError where the config has nothing that this build computes for the module.
+  Int4Scheme int4_scheme_of(std::string_view module) const;
   bool is_ignored(std::string_view module) const { return ignore_.find(module) != nullptr; }
 
   /// How linear module `module` ("model.layers.0.mlp.up_proj") is stored: by what the files hold
@@ -39,18 +61,46 @@ class QuantConfig {
   /// dtypes and shapes of weight and scale, takes nothing. A missing weight is an InputError.
   ModuleFormat format_of(std::string_view module, const Checkpoint& checkpoint) const;
 
-  /// `ignore` entries that match no module of the checkpoint (bug log L02), as warnings.
+  /// Entries of lists and rules that match no module of the checkpoint (bug log L02), as warnings.
   std::vector<std::string> unmatched_entries(const Checkpoint& checkpoint) const;
 
  private:
   /// What the lists say of a module, for messages.
   std::string verdict_text(std::string_view module) const;
   bool lists_quantize(std::string_view module) const;
+  ModuleFormat int4_format_of(std::string_view module, const Checkpoint& checkpoint) const;
+
+  /// GPTQModel's `dynamic`: a Python expression from the start of the name, and what it changes.
+  struct Rule {
+    ModulePattern pattern;
+    std::string text;  ///< as in the file
+    bool excludes = false;
+    std::optional<int64_t> bits, group;
+    std::optional<bool> symmetric, act_order;
+  };
+  /// What `dynamic` says of a module; rules that match and disagree are an InputError, because the
+  /// first one of the file counts and the members of an object have no order.
+  const Rule* rule_of(std::string_view module) const;
+  /// The entry that leaves a module out: of `ignore`, `modules_to_not_convert` or `dynamic`.
+  const std::string* excluded_by(std::string_view module) const;
+
+  void read_compressed_tensors(const JsonNode& quant);
+  void read_gptq(const JsonNode& quant);
+  void read_dynamic(const JsonNode& rules);
+  void read_awq(const JsonNode& quant);
 
   std::string file_;
   QuantMethod method_ = QuantMethod::kNone;
   ModuleList ignore_;
   ModuleList targets_;
+  Int4Scheme int4_;  ///< of every module but for `dynamic` and `groups_`
+  std::vector<Rule> dynamic_;
+  std::vector<std::string> substrings_;  ///< AWQ's modules_to_not_convert
+  struct Group {
+    ModuleList targets;
+    Int4Scheme scheme;
+  };
+  std::vector<Group> groups_;  ///< of compressed-tensors int4
 };
 
 }  // namespace quern::smoke

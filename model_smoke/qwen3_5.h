@@ -37,6 +37,7 @@ struct LoadMode {
   std::optional<ActMode> act = std::nullopt;  ///< none: the backend's default
   bool keep_source = false;                   ///< for `compare`: the weights a second time
   bool inspect = false;                       ///< for `inspect`: a model that cannot run
+  PackingReport* packing = nullptr;           ///< told about weights as they are packed
 };
 
 /// Qwen3.5 dense, text (models.md section 1). Not thread-safe: it owns the buffers of a call.

@@ -145,8 +145,8 @@ class Qwen3_5::Builder {
 
 Qwen3_5 Qwen3_5::load(const Context& ctx, const ModelConfig& config, const QuantConfig& quant,
                       Checkpoint& checkpoint, const LoadMode& load) {
-  const bool has_int8 = quant.method() != QuantMethod::kNone;
-  ComputeMode mode = choose_mode(load.backend, load.act, has_int8);
+  ComputeMode mode = choose_mode(load.backend, load.act, quant.method());
+  mode.packing = load.packing;
   mode.keep_source = load.keep_source;
   mode.inspect = load.inspect;
   Qwen3_5 model(ctx, config, mode);

@@ -7,6 +7,7 @@
 #include "model_smoke/linear.h"
 #include "model_smoke/linear_ops.h"
 #include "reference/bf16_gemm.h"
+#include "reference/int4_gemm.h"
 #include "reference/int8_gemm.h"
 
 namespace quern::smoke {
@@ -54,13 +55,23 @@ void fill(const LinearSource& source, const LinearSlice& s, const std::vector<fl
 
 }  // namespace detail
 
-/// Calls f(desc, args) with the description and operands of the reference op for a slice, bf16 or
-/// int8 as the weights are stored.
+/// Calls f(desc, args) with the description and operands of the reference op for a slice, bf16,
+/// int8 or int4 as the weights are stored.
 template <typename F>
 auto with_reference_op(const LinearSource& source, const LinearSlice& s, F&& f) {
   std::vector<float> bias;
   detail::append_bias(source.weights, s, bias);
   detail::append_bias(source.up, s, bias);
+  if (source.weights.int4) {
+    Int4GemmDesc desc;
+    reference::Int4GemmArgs args;
+    detail::fill(source, s, bias, desc, args);
+    describe_weights(*source.weights.int4, desc);
+    desc.activations = int4_activations(source.mode);
+    args.weights = source.weights.int4->columns(s.first, s.n);
+    if (source.gated()) args.up_weights = source.up.int4->columns(s.first, s.n);
+    return f(desc, args);
+  }
   if (source.weights.format == ModuleFormat::kInt8) {
     Int8GemmDesc desc;
     reference::Int8GemmArgs args;
@@ -83,7 +94,7 @@ auto with_reference_op(const LinearSource& source, const LinearSlice& s, F&& f) 
   return f(desc, args);
 }
 
-inline constexpr int64_t kSliceColumns = 32;
+inline constexpr int64_t kSliceColumns = 32;  // whole words of eight int4 columns
 inline int64_t column_slices(int64_t n) {
   return (n + kSliceColumns - 1) / kSliceColumns;
 }

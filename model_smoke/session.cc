@@ -98,11 +98,14 @@ Session::Session(const CommonOptions& options, Purpose purpose)
   const QuantConfig quant = QuantConfig::load(dir_);
   Checkpoint checkpoint = Checkpoint::open(dir_);
   load_seconds_ = now_seconds() - start;
+  PackingReport packing;
   model_ = std::make_unique<Qwen3_5>(Qwen3_5::load(runtime_.context(), config_, quant, checkpoint,
                                                    {.backend = options.parsed_backend(),
                                                     .act = options.parsed_act(),
                                                     .keep_source = purpose == Purpose::kCompare,
-                                                    .inspect = purpose == Purpose::kInspect}));
+                                                    .inspect = purpose == Purpose::kInspect,
+                                                    .packing = &packing}));
+  packing.finish();
   pack_seconds_ = now_seconds() - start - load_seconds_;
   for (const std::string& text : quant.unmatched_entries(checkpoint)) {
     fmt::print(stderr, "warning: {}\n", text);

@@ -21,36 +21,7 @@ DType host_dtype(const TensorView& tensor) {
   }
 }
 
-/// "I8, F32 scale per row" or "BF16".
-std::string stored_as(const Checkpoint& checkpoint, const std::string& module) {
-  std::string text = to_string(checkpoint.find(module + ".weight")->dtype);
-  if (const TensorView* scale = checkpoint.find(module + ".weight_scale")) {
-    text += std::string(", ") + to_string(scale->dtype) + " scale per row";
-  }
-  return text;
-}
-
 }  // namespace
-
-Tensor HostWeights::dequantized() const {
-  Tensor out(DType::kF32, n(), k());
-  for (int64_t r = 0; r < n(); ++r) {
-    float* row = out.row<float>(r);
-    for (int64_t c = 0; c < k(); ++c) {
-      switch (values.dtype()) {
-        case DType::kBF16:
-          row[c] = values.row<bfloat16>(r)[c].to_float();
-          break;
-        case DType::kS8:
-          row[c] = static_cast<float>(values.row<int8_t>(r)[c]) * scale[static_cast<size_t>(r)];
-          break;
-        default:
-          row[c] = values.row<float>(r)[c];
-      }
-    }
-  }
-  return out;
-}
 
 void WeightLoader::append(const ModuleRef& module, int64_t k, bool bias, int64_t row,
                           HostWeights& to) {
@@ -76,24 +47,79 @@ void WeightLoader::append(const ModuleRef& module, int64_t k, bool bias, int64_t
     }
     to.scale.insert(to.scale.end(), scale.begin(), scale.end());
   }
+  append_bias(module, bias, to);
+}
+
+void WeightLoader::append_bias(const ModuleRef& module, bool bias, HostWeights& to) {
   if (bias) {
     const TensorView stored = checkpoint_.get(module.name + ".bias", {module.n});
     to.file_bytes += stored.bytes;
     const std::vector<float> b = to_f32(stored);
     to.bias.insert(to.bias.end(), b.begin(), b.end());
+    return;
   }
+  // GPTQ writers give every layer a bias, of zeros where the model has none.
+  const TensorView* stored = checkpoint_.find(module.name + ".bias");
+  if (to.format != ModuleFormat::kInt4 || stored == nullptr) return;
+  const bool zeros = std::all_of(stored->data, stored->data + stored->bytes,
+                                 [](std::byte b) { return b == std::byte{0}; });
+  if (zeros) checkpoint_.ignore(module.name + ".bias", "a bias of zeros, which the model has not");
+}
+
+std::string WeightLoader::stored_as(const ModuleRef& module, int64_t k) const {
+  if (quant_.format_of(module.name, checkpoint_) == ModuleFormat::kInt4) {
+    return describe(int4_form_of(quant_, module.name, module.n, k, checkpoint_));
+  }
+  std::string text = to_string(checkpoint_.find(module.name + ".weight")->dtype);
+  if (const TensorView* scale = checkpoint_.find(module.name + ".weight_scale")) {
+    text += std::string(", ") + to_string(scale->dtype) + " scale per row";
+  }
+  return text;
 }
 
 std::string WeightLoader::joined_text(const std::vector<ModuleRef>& modules, size_t first,
-                                      size_t last) const {
+                                      size_t last, int64_t k) const {
   if (modules.size() == 1) return "alone: no other module reads its input";
   if (last - first == modules.size()) return "one matrix: one input, one format";
   std::string text = last - first > 1 ? "one matrix: one format" : "apart";
   for (size_t i = 0; i < modules.size(); ++i) {
     if (i >= first && i < last) continue;
-    text += "; " + modules[i].name + " is " + stored_as(checkpoint_, modules[i].name);
+    const std::string why = i < first ? apart_text(modules[i], modules[first], k)
+                                      : apart_text(modules[last - 1], modules[i], k);
+    text += "; " + modules[i].name + " is " + (why.empty() ? "no neighbour of one format" : why);
   }
   return text;
+}
+
+std::string WeightLoader::apart_text(const ModuleRef& before, const ModuleRef& next,
+                                     int64_t k) const {
+  const ModuleFormat format = quant_.format_of(before.name, checkpoint_);
+  if (quant_.format_of(next.name, checkpoint_) != format) return stored_as(next, k);
+  if (format == ModuleFormat::kInt4) {
+    const std::string other =
+        difference(int4_form_of(quant_, before.name, before.n, k, checkpoint_),
+                   int4_form_of(quant_, next.name, next.n, k, checkpoint_));
+    if (!other.empty()) return other;
+    // Words of eight columns cannot be cut.
+    if (before.n % 8 != 0)
+      return "behind " + std::to_string(before.n) + " columns, not whole words";
+    return {};
+  }
+  const DType type = host_dtype(*checkpoint_.find(before.name + ".weight"));
+  const bool same = host_dtype(*checkpoint_.find(next.name + ".weight")) == type;
+  return same ? std::string() : stored_as(next, k);
+}
+
+HostWeights WeightLoader::stacked_int4(const std::vector<ModuleRef>& modules, size_t first,
+                                       size_t last, int64_t k, bool bias) {
+  HostWeights host;
+  host.format = ModuleFormat::kInt4;
+  const Int4Form form = int4_form_of(quant_, modules[first].name, modules[first].n, k, checkpoint_);
+  std::vector<Int4Part> parts;
+  for (size_t i = first; i < last; ++i) parts.push_back({modules[i].name, modules[i].n});
+  host.int4 = std::make_shared<HostInt4>(take_int4(checkpoint_, parts, k, form, &host.file_bytes));
+  for (size_t i = first; i < last; ++i) append_bias(modules[i], bias, host);
+  return host;
 }
 
 std::vector<HostWeights> WeightLoader::stacked(const std::vector<ModuleRef>& modules, int64_t k,
@@ -101,31 +127,33 @@ std::vector<HostWeights> WeightLoader::stacked(const std::vector<ModuleRef>& mod
   std::vector<HostWeights> out;
   for (size_t first = 0; first < modules.size();) {
     const ModuleFormat format = quant_.format_of(modules[first].name, checkpoint_);
-    const TensorView* weight = checkpoint_.find(modules[first].name + ".weight");
-    const DType dtype = host_dtype(*weight);
-    int64_t n = 0;
-    size_t last = first;
-    std::string name;
+    int64_t n = modules[first].n;
+    std::string name = modules[first].name;
+    size_t last = first + 1;
     for (; last < modules.size(); ++last) {
-      const ModuleRef& module = modules[last];
-      if (last > first && (quant_.format_of(module.name, checkpoint_) != format ||
-                           host_dtype(*checkpoint_.find(module.name + ".weight")) != dtype)) {
-        break;
-      }
-      n += module.n;
-      name += (name.empty() ? "" : "+") + module.name;
+      if (!apart_text(modules[last - 1], modules[last], k).empty()) break;
+      n += modules[last].n;
+      name += "+" + modules[last].name;
     }
+    const std::string stored = stored_as(modules[first], k);
+    const std::string joined = joined_text(modules, first, last, k);
     HostWeights host;
-    host.name = std::move(name);
-    host.format = format;
-    host.stored = stored_as(checkpoint_, modules[first].name);
-    host.joined = joined_text(modules, first, last);
-    host.values.resize(dtype, n, k);
-    int64_t row = 0;
-    for (; first < last; ++first) {
-      append(modules[first], k, bias, row, host);
-      row += modules[first].n;
+    if (format == ModuleFormat::kInt4) {
+      host = stacked_int4(modules, first, last, k, bias);
+      first = last;
+    } else {
+      host.name = name;
+      host.format = format;
+      host.values.resize(host_dtype(*checkpoint_.find(modules[first].name + ".weight")), n, k);
+      int64_t row = 0;
+      for (; first < last; ++first) {
+        append(modules[first], k, bias, row, host);
+        row += modules[first].n;
+      }
     }
+    host.name = std::move(name);
+    host.stored = stored;
+    host.joined = joined;
     out.push_back(std::move(host));
   }
   return out;

@@ -1,38 +1,39 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "model_smoke/checkpoint.h"
+#include "model_smoke/int4_module.h"
 #include "model_smoke/quant_config.h"
 #include "model_smoke/tensor.h"
 
 namespace quern::smoke {
 
 /// A weight matrix [n, k] as the checkpoint stores it, in memory of our own: plain numbers (bf16,
-/// or f32 where the file has F16 or F32), or signed 8 bit codes with one scale per row.
+/// or f32 where the file has F16 or F32), signed 8 bit codes with one scale per row, or int4.
 struct HostWeights {
   std::string name;  ///< for messages: the modules joined by "+"
   ModuleFormat format = ModuleFormat::kPlain;
-  Tensor values;
-  std::vector<float> scale;  ///< kInt8: one per row, converted exactly
-  std::vector<float> bias;   ///< empty: none
-  std::string stored;        ///< for people: "I8, F32 scale per row"
-  std::string joined;        ///< whether modules share this matrix, and why
-  uint64_t file_bytes = 0;   ///< of its tensors, in the files
+  Tensor values;                         ///< empty with kInt4
+  std::shared_ptr<const HostInt4> int4;  ///< kInt4: immutable, so copies share it
+  std::vector<float> scale;              ///< kInt8: one per row, converted exactly
+  std::vector<float> bias;               ///< empty: none
+  std::string stored;                    ///< for people: "I8, F32 scale per row"
+  std::string joined;                    ///< whether modules share this matrix, and why
+  uint64_t file_bytes = 0;               ///< of its tensors, in the files
 
-  int64_t n() const noexcept { return values.rows(); }
-  int64_t k() const noexcept { return values.cols(); }
+  int64_t n() const noexcept { return int4 ? int4->n : values.rows(); }
+  int64_t k() const noexcept { return int4 ? int4->k : values.cols(); }
   VectorView scale_view() const noexcept {
     return vector_view(scale.data(), static_cast<int64_t>(scale.size()));
   }
   VectorView bias_view() const noexcept {
     return vector_view(bias.data(), static_cast<int64_t>(bias.size()));
   }
-  /// Exactly what the codes stand for, in f32 (a code times its scale is one f32 product).
-  Tensor dequantized() const;
 };
 
 /// One linear module of a model: where it is and how tall it is.
@@ -75,8 +76,16 @@ class WeightLoader {
 
  private:
   /// Why modules [first, last) of `modules` became one matrix and the others did not.
-  std::string joined_text(const std::vector<ModuleRef>& modules, size_t first, size_t last) const;
+  std::string joined_text(const std::vector<ModuleRef>& modules, size_t first, size_t last,
+                          int64_t k) const;
   void append(const ModuleRef& module, int64_t k, bool bias, int64_t row, HostWeights& to);
+  void append_bias(const ModuleRef& module, bool bias, HostWeights& to);
+  HostWeights stacked_int4(const std::vector<ModuleRef>& modules, size_t first, size_t last,
+                           int64_t k, bool bias);
+  /// How one module is stored, for people; "int4 gptq, ..." or "BF16".
+  std::string stored_as(const ModuleRef& module, int64_t k) const;
+  /// Why `next` cannot stand below the modules [first, ...) before it; empty: it can.
+  std::string apart_text(const ModuleRef& before, const ModuleRef& next, int64_t k) const;
 
   Checkpoint& checkpoint_;
   const QuantConfig& quant_;

@@ -23,6 +23,8 @@ std::string model_path(const std::string& name) {
   const std::string root = quern::test::source_dir();
   const std::string in_tree = root + "/model_smoke/checkpoints/" + name;
   if (std::filesystem::exists(in_tree)) return in_tree;
+  const std::string trained = root + "/../shared/checkpoints/" + name;
+  if (std::filesystem::exists(trained)) return trained;
   return root + "/../shared/goldens/public/" + name;
 }
 
@@ -105,7 +107,10 @@ INSTANTIATE_TEST_SUITE_P(InTree, GoldenLogits,
                                          Case{"qwen35_docs", "jit", ""},
                                          Case{"qwen35_docs.w8a8_int8", "reference", ""},
                                          Case{"qwen35_docs.w8a8_int8", "jit", ""},
-                                         Case{"qwen35_docs.w8a8_int8", "jit", "bf16"}),
+                                         Case{"qwen35_docs.w8a8_int8", "jit", "bf16"},
+                                         Case{"qwen35_docs.gptq_g128", "reference", ""},
+                                         Case{"qwen35_docs.gptq_g128", "jit", "bf16"},
+                                         Case{"qwen35_docs.gptq_g128", "jit", "int8"}),
                          case_name);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -117,7 +122,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"qwen35_vl", "jit", ""}, Case{"qwen35_dense.w8a8_int8", "reference", ""},
         Case{"qwen35_dense.w8a8_int8", "reference", "int8"},
         Case{"qwen35_dense.w8a8_int8", "jit", ""}, Case{"qwen35_dense.w8a8_int8", "jit", "bf16"},
-        Case{"qwen35_dense.ct_int8", "reference", ""}, Case{"qwen35_dense.ct_int8", "jit", ""}),
+        Case{"qwen35_dense.ct_int8", "reference", ""}, Case{"qwen35_dense.ct_int8", "jit", ""},
+        Case{"qwen35_dense.gptq_g128", "reference", ""},
+        Case{"qwen35_dense.gptq_g128", "jit", "bf16"},
+        Case{"qwen35_dense.gptq_g128", "jit", "int8"},
+        Case{"qwen35_dense.gptq_g32", "reference", ""},
+        Case{"qwen35_dense.gptq_g32", "jit", "bf16"}, Case{"qwen35_dense.gptq_g32", "jit", "int8"},
+        Case{"qwen35_dense.gptq_act", "reference", ""},
+        Case{"qwen35_dense.gptq_act", "reference", "int8"},
+        Case{"qwen35_dense.gptq_act", "jit", "bf16"}, Case{"qwen35_dense.gptq_act", "jit", "int8"},
+        Case{"qwen35_dense.awq", "reference", ""}, Case{"qwen35_dense.awq", "jit", "bf16"},
+        Case{"qwen35_dense.awq", "jit", "int8"}, Case{"qwen35_docs.awq", "jit", "bf16"},
+        Case{"qwen35_docs.awq", "jit", "int8"}),
     case_name);
 
 /// The tensors of a golden file that Goldens does not keep.

@@ -2,6 +2,7 @@
 
 #include "model_smoke/checkpoint.h"
 #include "model_smoke/generation_config.h"
+#include "model_smoke/int4_module.h"
 #include "model_smoke/model_config.h"
 #include "model_smoke/quant_config.h"
 #include "model_smoke/tokenizer.h"
@@ -17,6 +18,12 @@ struct Loader {
 
   void linear(const std::string& module, int64_t n, int64_t k) const {
     const ModuleFormat format = quant.format_of(module, checkpoint);
+    if (format == ModuleFormat::kInt4) {
+      uint64_t bytes = 0;
+      (void)take_int4(checkpoint, {{module, n}}, k, int4_form_of(quant, module, n, k, checkpoint),
+                      &bytes);
+      return;
+    }
     (void)checkpoint.get(module + ".weight", {n, k});
     if (format == ModuleFormat::kInt8) (void)checkpoint.get(module + ".weight_scale");
   }

@@ -59,8 +59,9 @@ MalformedCase tensor_case(std::string name, std::function<void(TestModel*)> bend
 }
 
 void add_methods(std::vector<MalformedCase>* out) {
-  const std::string known = "w8a8_int8, or compressed-tensors with format int-quantized";
-  for (const char* method : {"gptq", "awq", "fp8", "modelopt", "bitsandbytes", "W8A8_INT8"}) {
+  const std::string known =
+      "w8a8_int8, gptq, awq, or compressed-tensors with format int-quantized or pack-quantized";
+  for (const char* method : {"GPTQ", "marlin", "fp8", "modelopt", "bitsandbytes", "W8A8_INT8"}) {
     out->push_back(quant_case(
         std::string("method_") + method, [method](Json* q) { (*q)["quant_method"] = method; },
         "quant_method", known));
@@ -102,7 +103,7 @@ void add_methods(std::vector<MalformedCase>* out) {
 void add_schemes(std::vector<MalformedCase>* out) {
   const std::string w = "/config_groups/group_0/weights/";
   const std::string a = "/config_groups/group_0/input_activations/";
-  out->push_back(ct_case("packed", "/format", "pack-quantized", "int-quantized"));
+  out->push_back(ct_case("float_quantized", "/format", "float-quantized", "int-quantized"));
   out->push_back(ct_case("no_format", "/format", nullptr, "a string"));
   for (const Json& bits : {Json(0), Json(3), Json(4), Json(16), Json("8"), Json(nullptr)}) {
     out->push_back(

@@ -156,8 +156,16 @@ TEST(QuantConfig, SharedGoldens) {
     EXPECT_EQ(q.format_of("lm_head", c), ModuleFormat::kPlain);
     EXPECT_TRUE(q.unmatched_entries(c).empty());
   }
-  for (const char* name : {"qwen35_dense.gptq_g128", "qwen35_dense.awq", "qwen35_dense.fp8_block",
-                           "qwen35_dense.nvfp4_all"}) {
+  for (const char* name : {"qwen35_dense.gptq_g32", "qwen35_dense.gptq_act", "qwen35_dense.awq"}) {
+    const ModelDir dir(root + name);
+    const QuantConfig q = QuantConfig::load(dir);
+    const Checkpoint c = Checkpoint::open(dir);
+    EXPECT_EQ(q.format_of("model.layers.0.linear_attn.in_proj_qkv", c), ModuleFormat::kInt4);
+    EXPECT_EQ(q.format_of("model.layers.0.linear_attn.in_proj_b", c), ModuleFormat::kPlain);
+    EXPECT_EQ(q.format_of("lm_head", c), ModuleFormat::kPlain);
+    EXPECT_TRUE(q.unmatched_entries(c).empty());
+  }
+  for (const char* name : {"qwen35_dense.fp8_block", "qwen35_dense.nvfp4_all"}) {
     EXPECT_THROW((void)QuantConfig::load(ModelDir(root + name)), InputError) << name;
   }
 }

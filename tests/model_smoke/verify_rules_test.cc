@@ -18,16 +18,23 @@ namespace quern::smoke {
 namespace {
 
 TEST(ChooseMode, DefaultsAndLegalPairs) {
-  EXPECT_EQ(choose_mode(Backend::kReference, std::nullopt, true).act, ActMode::kF32);
-  EXPECT_EQ(choose_mode(Backend::kJit, std::nullopt, true).act, ActMode::kInt8);
-  EXPECT_EQ(choose_mode(Backend::kJit, std::nullopt, false).act, ActMode::kBF16);
-  EXPECT_EQ(choose_mode(Backend::kJit, ActMode::kBF16, true).act, ActMode::kBF16);
-  EXPECT_EQ(choose_mode(Backend::kReference, ActMode::kInt8, true).act, ActMode::kInt8);
+  const auto w8a8 = QuantMethod::kW8A8Int8, none = QuantMethod::kNone, gptq = QuantMethod::kGptq;
+  EXPECT_EQ(choose_mode(Backend::kReference, std::nullopt, w8a8).act, ActMode::kF32);
+  EXPECT_EQ(choose_mode(Backend::kReference, std::nullopt, gptq).act, ActMode::kF32);
+  EXPECT_EQ(choose_mode(Backend::kJit, std::nullopt, w8a8).act, ActMode::kInt8);
+  EXPECT_EQ(choose_mode(Backend::kJit, std::nullopt, none).act, ActMode::kBF16);
+  for (const QuantMethod int4 :
+       {QuantMethod::kGptq, QuantMethod::kAwq, QuantMethod::kCompressedTensorsInt4}) {
+    EXPECT_EQ(choose_mode(Backend::kJit, std::nullopt, int4).act, ActMode::kBF16);
+    EXPECT_EQ(choose_mode(Backend::kJit, ActMode::kInt8, int4).act, ActMode::kInt8);
+  }
+  EXPECT_EQ(choose_mode(Backend::kJit, ActMode::kBF16, w8a8).act, ActMode::kBF16);
+  EXPECT_EQ(choose_mode(Backend::kReference, ActMode::kInt8, w8a8).act, ActMode::kInt8);
 }
 
-std::string refusal(Backend backend, ActMode act, bool has_int8) {
+std::string refusal(Backend backend, ActMode act, QuantMethod method) {
   try {
-    choose_mode(backend, act, has_int8);
+    choose_mode(backend, act, method);
   } catch (const InputError& e) {
     return e.what();
   }
@@ -36,13 +43,17 @@ std::string refusal(Backend backend, ActMode act, bool has_int8) {
 
 TEST(ChooseMode, IllegalPairsListTheLegalOnes) {
   EXPECT_EQ(
-      refusal(Backend::kJit, ActMode::kF32, true),
+      refusal(Backend::kJit, ActMode::kF32, QuantMethod::kW8A8Int8),
       "--act: expected bf16, int8 (with --backend jit on a model with int8 weights), got f32");
-  EXPECT_EQ(refusal(Backend::kJit, ActMode::kInt8, false),
-            "--act: expected bf16 (with --backend jit on a model with no int8 weights), got int8");
-  EXPECT_EQ(refusal(Backend::kReference, ActMode::kInt8, false),
-            "--act: expected f32, bf16 (with --backend reference on a model with no int8 weights), "
+  EXPECT_EQ(
+      refusal(Backend::kJit, ActMode::kF32, QuantMethod::kAwq),
+      "--act: expected bf16, int8 (with --backend jit on a model with int4 weights), got f32");
+  EXPECT_EQ(refusal(Backend::kJit, ActMode::kInt8, QuantMethod::kNone),
+            "--act: expected bf16 (with --backend jit on a model with no int8 or int4 weights), "
             "got int8");
+  EXPECT_EQ(refusal(Backend::kReference, ActMode::kInt8, QuantMethod::kNone),
+            "--act: expected f32, bf16 (with --backend reference on a model with no int8 or int4 "
+            "weights), got int8");
 }
 
 TEST(Switches, WhatThisBuildCannotDoIsRefused) {

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/model_smoke/test_model.h"
+
+/// Model directories with int4 weights, written by an independent writer: the tiny model, and
+/// checkpoints of one form in another.
+namespace quern::smoke::test {
+
+enum class Int4File { kGptq, kGptqV2, kAwq, kCompressedTensors };
+const char* name_of(Int4File file);
+
+/// The int4 weights of one module, spelled out.
+struct Int4Matrix {
+  int64_t n = 0, k = 0;
+  int64_t group = 0;            ///< columns of K that share a scale
+  std::vector<uint8_t> code;    ///< [n, k]
+  std::vector<uint8_t> zero;    ///< [n, groups]: the zero itself
+  std::vector<uint16_t> scale;  ///< [n, groups], f16
+  std::vector<int32_t> g_idx;   ///< [k]
+
+  int64_t groups() const { return (k + group - 1) / group; }
+};
+
+struct Int4Style {
+  Int4File file = Int4File::kGptq;
+  int64_t group = 8;
+  bool symmetric = true;
+  bool act_order = false;
+};
+
+/// The module's tensors in that form; `style.group` is the matrix's.
+std::vector<TestTensor> int4_tensors(const std::string& module, const Int4Matrix& matrix,
+                                     const Int4Style& style);
+/// The quantization_config of a model whose other modules are `plain`.
+Json int4_config(const Int4Style& style, const std::vector<std::string>& plain);
+
+/// tiny_model() with int4 projections, lm_head and the two narrow projections plain.
+TestModel tiny_int4_model(const Int4Style& style = {});
+
+/// The checkpoint in `dir` (GPTQ v1 or AWQ) with its int4 modules written in another form.
+/// Tokenizer and generation config come along where there are some.
+TestModel reencoded(const std::string& dir, Int4File file);
+
+}  // namespace quern::smoke::test
