@@ -25,10 +25,21 @@ class Random {
   uint64_t state_;
 };
 
+/// Of a number in f16's normal range, cut off: what a fill draws is as good either way.
+uint16_t f16_bits(float f) {
+  uint32_t bits;
+  std::memcpy(&bits, &f, sizeof bits);
+  const uint32_t exponent = (bits >> 23 & 0xff) - 127 + 15;
+  return static_cast<uint16_t>((bits >> 16 & 0x8000) | exponent << 10 | (bits >> 13 & 0x3ff));
+}
+
 template <typename Value>
 void fill_with(const Matrix& m, Value value) {
   const size_t count = static_cast<size_t>(m.rows * m.cols);
-  if (m.dtype == DType::kF32) {
+  if (m.dtype == DType::kF16) {
+    auto* p = reinterpret_cast<uint16_t*>(m.buffer.data());
+    for (size_t i = 0; i < count; ++i) p[i] = f16_bits(value());
+  } else if (m.dtype == DType::kF32) {
     float* p = reinterpret_cast<float*>(m.buffer.data());
     for (size_t i = 0; i < count; ++i) p[i] = value();
   } else {
@@ -42,8 +53,8 @@ void fill_with(const Matrix& m, Value value) {
 void fill(const Matrix& m, uint64_t seed, double scale) {
   Random random(seed);
   const float s = static_cast<float>(scale);
-  if (size_of(m.dtype) == 1) {
-    const size_t count = static_cast<size_t>(m.rows * m.cols);
+  if (size_of(m.dtype) == 1 || m.dtype == DType::kS32) {
+    const size_t count = static_cast<size_t>(m.rows * m.cols) * size_of(m.dtype);
     for (size_t i = 0; i < count; i += 8) {
       const uint64_t word = random.bits();
       std::memcpy(m.buffer.data() + i, &word, std::min<size_t>(8, count - i));

@@ -57,10 +57,10 @@ struct Matrix {
   Buffer buffer;
 };
 
-/// Fills with numbers that depend on `seed` only. f32 and bf16: uniform in [-scale, scale); s8 and
-/// u8: every byte value, `scale` unused.
+/// Fills with numbers that depend on `seed` only. f32 and bf16: uniform in [-scale, scale); s8, u8
+/// and s32 (words of codes): every byte value, `scale` unused.
 void fill(const Matrix& m, uint64_t seed, double scale = 1);
-/// As fill, with magnitudes in [scale / 2, scale): what weight scales look like.
+/// As fill, with magnitudes in [scale / 2, scale): what weight scales look like. f16 too.
 void fill_positive(const Matrix& m, uint64_t seed, double scale);
 
 /// The scale of weights that makes products of depth k of order one, whatever the depth.

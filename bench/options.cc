@@ -68,19 +68,23 @@ void check_static(const std::vector<std::string>& arguments) {
 
 void check_exclusions(const Options& options) {
   const bool selects = !options.ops.empty() || !options.shapes.empty() || !options.rows.empty() ||
-                       !options.batches.empty();
+                       !options.batches.empty() || options.group || options.activations;
   if (!options.problems.empty() && (selects || options.quick || options.isa != IsaLevel::kNone)) {
     throw UsageError(
-        "problem strings and a selection (--ops, --shapes, --m, --batch, --isa, --quick) exclude "
-        "each "
-        "other");
+        "problem strings and a selection (--ops, --shapes, --m, --batch, --group, --act, --isa, "
+        "--quick) exclude each other");
   }
   if (options.quick && selects) {
-    throw UsageError("--quick has its own problems; leave out --ops, --shapes, --m and --batch");
+    throw UsageError(
+        "--quick has its own problems; leave out --ops, --shapes, --m, --batch, --group "
+        "and --act");
   }
   const bool batched =
       std::find(options.ops.begin(), options.ops.end(), "bmm") != options.ops.end();
   if (!options.batches.empty() && !batched) throw UsageError("--batch is for --ops bmm");
+  const bool int4 =
+      std::find(options.ops.begin(), options.ops.end(), "int4_gemm") != options.ops.end();
+  if (options.group && !int4) throw UsageError("--group is for --ops int4_gemm");
 }
 
 /// Google Benchmark takes nan, and ends in a std::length_error for fewer than no repetitions.
@@ -100,7 +104,8 @@ void check_benchmark_flags(const std::vector<std::string>& flags) {
 /// Words of the command line whose values are not strings in Options. They are parsed here and not
 /// by CLI11, which takes 0x10, 010, nan and the numbers behind the names of an enum.
 struct Words {
-  std::string m, batch, threads, cold = "auto", isa = "auto", peer = "onednn", peer_isa = "row";
+  std::string m, batch, group, act, threads, cold = "auto", isa = "auto", peer = "onednn",
+                                             peer_isa = "row";
   std::string min_time, alternations;
 };
 
@@ -109,6 +114,9 @@ void apply(const Words& words, Options* options) {
   if (!words.batch.empty()) {
     options->batches = parse_list<int64_t>("--batch", words.batch, 0, kMostRows);
   }
+  if (!words.group.empty()) options->group = parse_whole("--group", words.group, 0, kMostRows);
+  if (words.act == "s8dyn") options->activations = Int8Activations::kDynamicS8;
+  if (words.act == "bf16") options->activations = Int8Activations::kBF16;
   if (!words.threads.empty()) {
     options->threads = parse_list<int32_t>("--threads", words.threads, 1, 1024);
   }
@@ -145,11 +153,17 @@ Options parse_options(const std::vector<std::string>& arguments) {
   app.add_option("problems", options.problems, "Problem strings to run");
   app.add_option("--shapes", options.shapes,
                  "NxK[,NxK...], a file of 'N x K' lines, or qwen3_5, deepseek_v3, edges");
-  app.add_option("--ops", options.ops, "int8_gemm, bf16_gemm, bmm, quantize_rows")
+  app.add_option("--ops", options.ops, "int4_gemm, int8_gemm, bf16_gemm, bmm, quantize_rows")
       ->delimiter(',')
-      ->check(CLI::IsMember({"int8_gemm", "bf16_gemm", "bmm", "quantize_rows"}));
+      ->check(CLI::IsMember({"int4_gemm", "int8_gemm", "bf16_gemm", "bmm", "quantize_rows"}));
   app.add_option("--m", words.m, "Row counts")->option_text("LIST");
   app.add_option("--batch", words.batch, "Matrices of bmm; default 128")->option_text("LIST");
+  app.add_option("--group", words.group,
+                 "Columns of K that share a scale of int4_gemm; default 128")
+      ->option_text("G");
+  app.add_option("--act", words.act, "What multiplies int4 and int8 weights; default s8dyn")
+      ->check(CLI::IsMember({"s8dyn", "bf16"}))
+      ->option_text("s8dyn|bf16");
   app.add_option("--threads", words.threads, "Thread counts; default all CPUs")
       ->option_text("LIST");
   app.add_option("--cold", words.cold,
@@ -223,6 +237,8 @@ std::vector<Problem> problems_of(const Options& options, int cpu_count) {
   if (!options.batches.empty()) selection.batches = options.batches;
   if (!options.ops.empty()) selection.ops = options.ops;
   if (!options.rows.empty()) selection.rows = options.rows;
+  if (options.group) selection.group = *options.group;
+  if (options.activations) selection.activations = *options.activations;
   return expand(selection);
 }
 

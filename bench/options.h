@@ -16,8 +16,10 @@ struct Options {
   std::vector<std::string> problems;  ///< positional problem strings; run just those
   std::vector<std::string> ops;       ///< empty: the default selection
   std::vector<int64_t> rows;
-  std::vector<int64_t> batches;  ///< of bmm; empty: the default
-  std::vector<int32_t> threads;  ///< empty: every CPU of the affinity mask
+  std::vector<int64_t> batches;                ///< of bmm; empty: the default
+  std::optional<int64_t> group;                ///< of int4_gemm; 0: all of K
+  std::optional<Int8Activations> activations;  ///< of int8_gemm and int4_gemm
+  std::vector<int32_t> threads;                ///< empty: every CPU of the affinity mask
   std::string shapes;
   ColdMode cold = ColdMode::kAuto;
   IsaLevel isa = IsaLevel::kNone;  ///< kNone: auto, the level that the plan chooses

@@ -130,6 +130,8 @@ std::vector<Problem> expand(const Selection& selection) {
           problem.batch = batch;
           problem.m = m;
           problem.k = shape.k;
+          if (op == "int4_gemm") problem.group = selection.group;
+          if (op == "int4_gemm" || op == "int8_gemm") problem.activations = selection.activations;
           if (op != "quantize_rows") problem.n = shape.n;
           add(problem);
         }
@@ -185,7 +187,8 @@ void require_meant(const Problem& p, const std::string& text) {
     }
     return;
   }
-  if (p.group != 0) refuse("only quantize_rows has groups");
+  if (p.group != 0 && p.op != "int4_gemm") refuse("only quantize_rows and int4_gemm have groups");
+  if (p.op == "int4_gemm" && p.a != DType::kBF16) refuse("int4_gemm takes a:bf16 only");
   if (p.op == "bmm") {
     if (p.a != DType::kBF16) refuse("bmm takes a:bf16 only");
     const Epilogue& e = p.epilogue;

@@ -27,6 +27,8 @@ enum class ColdMode {
 /// What to run: every op with every shape, row count and thread count.
 struct Selection {
   std::vector<std::string> ops = {"int8_gemm", "bf16_gemm"};
+  int64_t group = 128;                                        ///< of int4_gemm
+  Int8Activations activations = Int8Activations::kDynamicS8;  ///< of int8_gemm and int4_gemm
   std::vector<Shape> shapes;
   std::vector<Shape> bmm_shapes;         ///< of each matrix of bmm; empty: `shapes`
   std::vector<int64_t> batches = {128};  ///< bmm only

@@ -267,16 +267,27 @@ class RealOps : public testing::Test {
 };
 
 TEST_F(RealOps, RightResultsPass) {
-  for (const char* text :
-       {"int8_gemm/m:3/n:33/k:65/thr:2", "int8_gemm/m:3/n:33/k:65/c:f32/epi:bias+residual/thr:1",
-        "int8_gemm/m:3/n:33/k:65/epi:bias+silu_mul+residual/thr:2",
-        "int8_gemm/m:2/n:17/k:40/a:s8/act:s8/thr:1", "int8_gemm/m:5/n:18/k:66/act:bf16/thr:1",
-        "int8_gemm/m:5/n:18/k:66/a:f32/thr:1", "bf16_gemm/m:7/n:40/k:129/thr:2",
-        "bf16_gemm/m:7/n:40/k:129/c:f32/epi:bias+silu_mul/thr:1",
-        "bf16_gemm/m:300/n:300/k:300/thr:2", "bmm/b:3/m:7/n:40/k:129/thr:2",
-        "bmm/b:9/m:2/n:17/k:40/w:s8/thr:1", "bmm/b:2/m:2/n:17/k:40/w:nk/c:f32/thr:1",
-        "bmm/b:2/m:2/n:17/k:40/w:kn/thr:2", "bmm/b:17/m:70/n:96/k:200/thr:2",
-        "quantize_rows/m:5/k:129/thr:2", "quantize_rows/m:5/k:129/g:32/a:f32/thr:1"}) {
+  for (const char* text : {"int8_gemm/m:3/n:33/k:65/thr:2",
+                           "int8_gemm/m:3/n:33/k:65/c:f32/epi:bias+residual/thr:1",
+                           "int8_gemm/m:3/n:33/k:65/epi:bias+silu_mul+residual/thr:2",
+                           "int8_gemm/m:2/n:17/k:40/a:s8/act:s8/thr:1",
+                           "int8_gemm/m:5/n:18/k:66/act:bf16/thr:1",
+                           "int8_gemm/m:5/n:18/k:66/a:f32/thr:1",
+                           "bf16_gemm/m:7/n:40/k:129/thr:2",
+                           "bf16_gemm/m:7/n:40/k:129/c:f32/epi:bias+silu_mul/thr:1",
+                           "int4_gemm/m:3/n:33/k:65/g:32/thr:2",
+                           "int4_gemm/m:1/n:33/k:65/g:16/z:u4/s:f32/order:1/thr:1",
+                           "int4_gemm/m:5/n:200/k:300/g:128/z:f32/s:bf16/epi:bias/thr:2",
+                           "int4_gemm/m:7/n:40/k:129/g:24/act:bf16/z:u4/thr:2",
+                           "int4_gemm/m:2/n:40/k:128/g:128/act:bf16/order:1/epi:silu_mul/thr:1",
+                           "bf16_gemm/m:300/n:300/k:300/thr:2",
+                           "bmm/b:3/m:7/n:40/k:129/thr:2",
+                           "bmm/b:9/m:2/n:17/k:40/w:s8/thr:1",
+                           "bmm/b:2/m:2/n:17/k:40/w:nk/c:f32/thr:1",
+                           "bmm/b:2/m:2/n:17/k:40/w:kn/thr:2",
+                           "bmm/b:17/m:70/n:96/k:200/thr:2",
+                           "quantize_rows/m:5/k:129/thr:2",
+                           "quantize_rows/m:5/k:129/g:32/a:f32/thr:1"}) {
     const Row row = measure(text);
     EXPECT_EQ(row.error, "") << text;
     // Sums of integers are exact; a float sum, or SiLU, has a bound.

@@ -102,6 +102,18 @@ TEST(ParseProblems, ABatchIsWrittenOutAndHasNoEpilogue) {
   }
 }
 
+TEST(Expand, Int4HasAGroupAndBothKindsOfActivations) {
+  Selection s;
+  s.ops = {"int4_gemm"};
+  s.shapes = {{64, 256}};
+  s.rows = {64};
+  EXPECT_EQ(names(expand(s)), (std::vector<std::string>{"int4_gemm/m:64/n:64/k:256/g:128/thr:1"}));
+  s.group = 0;
+  s.activations = Int8Activations::kBF16;
+  EXPECT_EQ(names(expand(s)),
+            (std::vector<std::string>{"int4_gemm/m:64/n:64/k:256/act:bf16/thr:1"}));
+}
+
 TEST(Expand, TheLevelIsPartOfTheName) {
   Selection s;
   s.ops = {"bf16_gemm"};
