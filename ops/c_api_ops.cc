@@ -23,27 +23,6 @@ struct quern_int8_gemm {
 namespace quern::inline v0 {
 namespace {
 
-/// The fields that the descs of all GEMMs have.
-template <typename CDesc, typename Desc>
-Status read_gemm_desc(const CDesc& from, Desc* to) noexcept {
-  to->n = from.n;
-  to->k = from.k;
-  return c_first(c_dtype(from.c, kUnknownType, "desc.c", &to->c),
-                 c_flag(from.bias, "desc.bias", &to->epilogue.bias),
-                 c_enum(from.activation, "desc.activation", &to->epilogue.activation),
-                 c_flag(from.residual, "desc.residual", &to->epilogue.residual),
-                 c_enum(from.invariance, "desc.invariance", &to->invariance));
-}
-
-/// The operands that the args of all GEMMs have.
-template <typename CArgs, typename Args>
-Status read_gemm_args(const CArgs& from, Args* to) noexcept {
-  to->weights = from.weights == nullptr ? nullptr : &from.weights->weights;
-  return c_first(c_matrix(from.a, "a", &to->a), c_matrix(from.c, "c", &to->c),
-                 c_vector(from.bias, "bias", &to->bias),
-                 c_matrix(from.residual, "residual", &to->residual));
-}
-
 Status read_weights(const quern_matrix* from, const char* name, MatrixView* to) noexcept {
   if (from == nullptr) return c_invalid("{s} is null", name);
   return c_matrix(*from, name, to);

@@ -32,6 +32,27 @@ int32_t create_plan(const quern_context* context, const CDesc* c_desc, Handle** 
   });
 }
 
+/// The fields that the descs of all GEMMs have.
+template <typename CDesc, typename Desc>
+Status read_gemm_desc(const CDesc& from, Desc* to) noexcept {
+  to->n = from.n;
+  to->k = from.k;
+  return c_first(c_dtype(from.c, kUnknownType, "desc.c", &to->c),
+                 c_flag(from.bias, "desc.bias", &to->epilogue.bias),
+                 c_enum(from.activation, "desc.activation", &to->epilogue.activation),
+                 c_flag(from.residual, "desc.residual", &to->epilogue.residual),
+                 c_enum(from.invariance, "desc.invariance", &to->invariance));
+}
+
+/// The operands that the args of all GEMMs have.
+template <typename CArgs, typename Args>
+Status read_gemm_args(const CArgs& from, Args* to) noexcept {
+  to->weights = from.weights == nullptr ? nullptr : &from.weights->weights;
+  return c_first(c_matrix(from.a, "a", &to->a), c_matrix(from.c, "c", &to->c),
+                 c_vector(from.bias, "bias", &to->bias),
+                 c_matrix(from.residual, "residual", &to->residual));
+}
+
 /// Packed weights of a plan: pack(plan) -> Result<PackedWeights>.
 template <typename Handle, typename Pack>
 int32_t pack_weights(const Handle* plan, quern_packed_weights** out, quern_status* status,

@@ -23,6 +23,7 @@
 #include "quern/c/bmm.h"
 #include "quern/c/context.h"
 #include "quern/c/gemm.h"
+#include "quern/c/int4_gemm.h"
 #include "quern/c/int8_gemm.h"
 #include "quern/c/packed_weights.h"
 #include "quern/c/quantize_rows.h"

@@ -7,6 +7,8 @@
 #include "quern/context.h"
 #include "quern/dtype.h"
 #include "quern/epilogue.h"
+#include "quern/int4_gemm.h"
+#include "quern/int4_weights.h"
 #include "quern/int8_gemm.h"
 #include "quern/isa.h"
 #include "quern/packed_weights.h"
