@@ -12,12 +12,12 @@ namespace {
 class Int4ErrorsTest : public GemmTest {
  protected:
   /// 17 columns: three words; 70 of K in groups of 32: three, the last one short.
-  GemmCase full_case(Int4Storage storage) const {
+  GemmCase full_case(Int4Storage storage, bool act_order = true) const {
     GemmCase c = make_case(kind(), 3, 17, 70);
     c.storage = storage;
     c.problem.group = 32;
     c.problem.zeros = Int4Zeros::kInteger;
-    c.problem.act_order = true;
+    c.problem.act_order = act_order;
     return c;
   }
   static void expect_status(const Status& s, StatusCode code, const char* text,
@@ -56,6 +56,13 @@ const std::vector<PackError>& pack_errors() {
       {"zero columns", [](W& w) { w.zero.cols -= 1; }, "w.zero.cols"},
       {"zero offset", [](W& w) { w.zero_offset = 2; }, "w.zero_offset (2)"},
       {"zero offset negative", [](W& w) { w.zero_offset = -1; }, "w.zero_offset (-1)"},
+  };
+  return rows;
+}
+
+const std::vector<PackError>& order_errors() {
+  using W = Int4Weights;
+  static const std::vector<PackError> rows = {
       {"g_idx absent", [](W& w) { w.g_idx = VectorView(); }, "w.g_idx"},
       {"g_idx null", [](W& w) { w.g_idx.data = nullptr; }, "w.g_idx.data"},
       {"g_idx type", [](W& w) { w.g_idx.dtype = DType::kF32; }, "w.g_idx.dtype (f32) must be s32"},
@@ -66,15 +73,17 @@ const std::vector<PackError>& pack_errors() {
 
 TEST_P(Int4ErrorsTest, OperandsOfPack) {
   for (const Int4Storage storage : kInt4Storages) {
-    const GemmCase c = full_case(storage);
-    GemmData data(c);
-    Result<GemmOp> op = GemmOp::create(ctx(), c);
-    ASSERT_TRUE(op.ok()) << op.status().message();
-    ASSERT_TRUE(op->pack_int4(data.int4_weights(0)).ok());
-    for (const PackError& e : pack_errors()) {
-      Int4Weights w = data.int4_weights(0);
-      e.breakage(w);
-      expect_status(op->pack_int4(w), StatusCode::kInvalidArgument, e.in_message, e.name);
+    for (const bool act_order : {false, true}) {
+      const GemmCase c = full_case(storage, act_order);
+      GemmData data(c);
+      Result<GemmOp> op = GemmOp::create(ctx(), c);
+      ASSERT_TRUE(op.ok()) << op.status().message();
+      ASSERT_TRUE(op->pack_int4(data.int4_weights(0)).ok());
+      for (const PackError& e : act_order ? order_errors() : pack_errors()) {
+        Int4Weights w = data.int4_weights(0);
+        e.breakage(w);
+        expect_status(op->pack_int4(w), StatusCode::kInvalidArgument, e.in_message, e.name);
+      }
     }
   }
 }
@@ -128,9 +137,9 @@ TEST_P(Int4ErrorsTest, GateAndUpWithOtherOrders) {
   expect_status(made->pack_gate_up(gate, up).status(), StatusCode::kInvalidArgument, "g_idx",
                 "orders differ");
   up = data.int4_weights(1);
-  up.scale.rows = 2;
+  up.codes.cols = 16;
   expect_status(made->pack_gate_up(gate, up).status(), StatusCode::kInvalidArgument,
-                "up.scale.rows", "the other part");
+                "up.codes.cols", "the other part");
 }
 
 TEST_P(Int4ErrorsTest, WeightsPackedForAnotherPlan) {
