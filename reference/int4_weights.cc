@@ -69,9 +69,8 @@ Status expect_shape(const MatrixView& m, int64_t rows, int64_t cols, const char*
   return expect(m.rows == rows && m.cols == cols, text, rows, cols);
 }
 
-int64_t stored_groups(const Int4Weights& w, const Int4GemmDesc& desc) {
-  // g_idx may name any number of groups: the scales say how many there are.
-  if (desc.act_order) return w.storage == Int4Storage::kRowMajor ? w.scale.cols : w.scale.rows;
+/// With g_idx there are as many: it says which columns a group has, not how many groups there are.
+int64_t stored_groups(const Int4GemmDesc& desc) {
   const int64_t columns = group_columns(desc);
   return columns == 0 ? 0 : (desc.k + columns - 1) / columns;
 }
@@ -112,7 +111,7 @@ float Int4Values::weight(int64_t row, int64_t col) const {
 
 Status check_int4_weights(const Int4Weights& w, const Int4GemmDesc& desc) {
   const int64_t n = desc.n, k = desc.k;
-  const int64_t groups = stored_groups(w, desc);
+  const int64_t groups = stored_groups(desc);
   const bool by_column = w.storage == Int4Storage::kRowMajor;
   Status s = expect(desc.group == -1 || desc.group >= 1, "desc.group ({0}) must be -1 or positive",
                     desc.group, 0);
@@ -139,7 +138,7 @@ Int4Values int4_values(const Int4Weights& w, const Int4GemmDesc& desc) {
   Int4Values v;
   v.n = desc.n;
   v.k = desc.k;
-  v.groups = stored_groups(w, desc);
+  v.groups = stored_groups(desc);
   for (int64_t k = 0; k < v.k; ++k) {
     v.group_of.push_back(static_cast<int32_t>(
         desc.act_order ? static_cast<int64_t>(load(w.g_idx, k)) : k / group_columns(desc)));
