@@ -233,8 +233,8 @@ TEST(Measure, ARefusedProblemIsARowWithTheReason) {
   ContextSet contexts;
   Measurer measurer(short_options(true), &contexts, nullptr, "none asked for");
   Problem unknown = problem("int8_gemm/m:1/n:16/k:16/thr:1");
-  unknown.op = "int4_gemm";
-  EXPECT_NE(measurer.measure(unknown).error.find("int4_gemm"), std::string::npos);
+  unknown.op = "int3_gemm";
+  EXPECT_NE(measurer.measure(unknown).error.find("int3_gemm"), std::string::npos);
 }
 
 // ---- the real ops, right and wrong
