@@ -106,6 +106,7 @@ void CodeEmitter::emit_lookup(const Xbyak::Zmm& to, const Xbyak::Address& line, 
 
 void CodeEmitter::emit_lookup_table() {
   if (!has_table_) return;
+  section("constants");
   align(64);
   L(table_data_);
   for (int i = 0; i < 32; ++i) {

@@ -73,7 +73,6 @@ void Int4DecodeAvx512::emit() {
     if (zeros()) add(zero_panel, arg(offsetof(Int4DecodeArgs, zero_stride)));
   });
   emit_return();
-  section("constants");
   emit_lookup_table();
 }
 

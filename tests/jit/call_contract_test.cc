@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -122,6 +123,11 @@ class Arena {
     args.residual = bytes_.data();
     args.residual_stride = 256;
     args.control = control_;
+    args.groups = last ? 3 : 2;
+    args.group_steps = 5;  // a turn and a rest
+    args.scale = args.zero = args.group_sum = bytes_.data();
+    args.scale_stride = args.zero_stride = 64 * 3;
+    args.group_sum_stride = 4 * rows;
     return args;
   }
   QuantizeRowsArgs quantize_rows(bool with_nan) {
@@ -152,6 +158,21 @@ class Arena {
     args.lines = 19;
     args.panels = 2;
     args.columns = missing_depths ? 5 : 16;
+    return args;
+  }
+  Int4DecodeArgs int4_decode(bool one_line) {
+    void* to = bytes_.data() + kBytes / 2;
+    size_t space = kBytes / 2;
+    Int4DecodeArgs args;
+    args.b = args.zero = bytes_.data();
+    args.panel_stride = 64 * 15;
+    args.panels = one_line ? 1 : 2;
+    args.groups = one_line ? 1 : 3;
+    args.group_lines = one_line ? 1 : 5;
+    args.zero_stride = 48;
+    args.to = std::align(64, 1, to, space);
+    args.to_stride = 256 * 15;
+    args.ahead = -1;
     return args;
   }
 
@@ -190,11 +211,11 @@ class CallContractOf : public Fixture {
           const GemmArgs gemm = arena.gemm(other_way_out, kernel.rows);
           const QuantizeRowsArgs rows = arena.quantize_rows(other_way_out);
           const Int4PackArgs codes = arena.int4_pack(other_way_out);
-          const void* args = kernel.args == KernelArgs::kGemm ? static_cast<const void*>(&gemm)
-                             : kernel.args == KernelArgs::kQuantizeRows
-                                 ? static_cast<const void*>(&rows)
-                                 : &codes;
-          call((*block)->entry(), args, kMxcsr[setting], kX87[setting]);
+          const Int4DecodeArgs panels = arena.int4_decode(other_way_out);
+          // In the order of KernelArgs.
+          const void* const args[] = {&gemm, &rows, &codes, &panels};
+          call((*block)->entry(), args[static_cast<size_t>(kernel.args)], kMxcsr[setting],
+               kX87[setting]);
           ASSERT_NO_FATAL_FAILURE(expect_contract(kernel.name));
           ASSERT_NO_FATAL_FAILURE(after_call(kernel.name));
           ++calls;

@@ -14,6 +14,7 @@
 #include "jit/kernel.h"
 #include "jit/quantize_rows_avx512.h"
 #include "quern/isa.h"
+#include "tests/jit/int4_config_matrix.h"
 
 namespace quern::jit {
 
@@ -142,7 +143,7 @@ inline std::vector<Int4PackAvx512Config> all_int4_pack() {
 }
 
 /// Which argument struct a kernel takes.
-enum class KernelArgs { kGemm, kQuantizeRows, kInt4Pack };
+enum class KernelArgs { kGemm, kQuantizeRows, kInt4Pack, kInt4Decode };
 
 /// What tests of all kernels need to know of one.
 struct AnyKernel {
@@ -166,11 +167,18 @@ constexpr KernelArgs args_of(const QuantizeRowsAvx512Config&) {
 constexpr KernelArgs args_of(const Int4PackAvx512Config&) {
   return KernelArgs::kInt4Pack;
 }
+constexpr KernelArgs args_of(const Int4DecodeAvx512Config&) {
+  return KernelArgs::kInt4Decode;
+}
 inline bool uses_bf16(const GemmConfig& config) {
   return config.bf16 && config.epilogue.c == DType::kBF16;
 }
 inline bool uses_bf16(const Bf16GemmAvx512Config&) {
   return true;
+}
+inline bool uses_bf16(const Int4GemmAvx512Config& config) {
+  const bool dots = config.groups.a == DType::kBF16 && !config.fma;
+  return dots || uses_bf16(static_cast<const GemmConfig&>(config));
 }
 template <NotAGemm Config>
 bool uses_bf16(const Config&) {
@@ -184,6 +192,9 @@ constexpr IsaLevel level_of(const Int8GemmAmxConfig&) {
   return IsaLevel::kAmx;
 }
 constexpr IsaLevel level_of(const Bf16GemmAmxConfig&) {
+  return IsaLevel::kAmx;
+}
+constexpr IsaLevel level_of(const Int4GemmAmxConfig&) {
   return IsaLevel::kAmx;
 }
 template <NotAGemm Config>
@@ -218,6 +229,9 @@ inline std::vector<AnyKernel> every_kernel() {
   add_legal(all_bf16_amx(), &all);
   add_legal(all_quantize_rows(), &all);
   add_legal(all_int4_pack(), &all);
+  add_legal(all_int4(all_epilogues()), &all);
+  add_legal(all_int4_amx(all_epilogues()), &all);
+  add_legal(all_int4_decode(), &all);
   return all;
 }
 
