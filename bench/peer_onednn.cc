@@ -22,6 +22,10 @@ using dnnl::memory;
 using Type = memory::data_type;
 using Tag = memory::format_tag;
 
+// 4-bit weights and groups of scales came with 3.5.
+#define QUERN_ONEDNN_INT4 \
+  (DNNL_VERSION_MAJOR > 3 || (DNNL_VERSION_MAJOR == 3 && DNNL_VERSION_MINOR >= 5))
+
 // A reference implementation of a large problem takes minutes and compares with nothing.
 constexpr double kReferenceLimit = 3e8;
 
@@ -41,6 +45,23 @@ struct Types {
   Type destination;
 };
 
+[[maybe_unused]] int64_t group_of(const Problem& p) {
+  return p.group == 0 ? p.k : std::min(p.group, p.k);
+}
+
+/// Its weight decompression: bf16 activations on 4-bit weights, for W4A8 too, of which it has only
+/// a reference implementation.
+Types int4_types([[maybe_unused]] const Problem& p, [[maybe_unused]] Type destination) {
+#if QUERN_ONEDNN_INT4
+  if (p.act_order || p.zeros == Int4Zeros::kF32 || p.k % group_of(p) != 0) {
+    throw std::runtime_error("no counterpart in oneDNN");
+  }
+  return {Type::bf16, p.zeros == Int4Zeros::kInteger ? Type::u4 : Type::s4, destination};
+#else
+  throw std::runtime_error("4-bit weights need oneDNN 3.5");
+#endif
+}
+
 Types types_of(const Problem& p) {
   const Type destination = p.c == DType::kF32 ? Type::f32 : Type::bf16;
   if (p.epilogue.bias || p.epilogue.residual || p.epilogue.activation != Activation::kNone) {
@@ -51,6 +72,7 @@ Types types_of(const Problem& p) {
   if (p.op == "int8_gemm" && p.activations != Int8Activations::kBF16) {
     return {Type::u8, Type::s8, destination};
   }
+  if (p.op == "int4_gemm") return int4_types(p, destination);
   throw std::runtime_error("no counterpart in oneDNN");
 }
 
@@ -75,7 +97,9 @@ class Matmul final : public OneDnnProblem {
 
   std::string kernel() const override {
     return fmt::format("{} {}", descriptor_.impl_info_str(),
-                       types_.source == Type::u8 ? "u8s8" : "bf16");
+                       types_.source == Type::u8 ? "u8s8"
+                       : int4()                  ? "bf16 on 4 bits"
+                                                 : "bf16");
   }
 
  private:
@@ -94,6 +118,17 @@ class Matmul final : public OneDnnProblem {
                                    std::vector<float>(static_cast<size_t>(problem_.n), 0.01f));
 #endif
     }
+#if QUERN_ONEDNN_INT4
+    if (int4()) {
+      const int both = 1 << 0 | 1 << 1;
+      const memory::dims groups = {group_of(problem_), 1};
+      attributes.set_scales(DNNL_ARG_WEIGHTS, both, groups, Type::bf16);
+      if (types_.weights == Type::u4) {
+        attributes.set_zero_points(DNNL_ARG_WEIGHTS, both, groups, Type::u8);
+      }
+      attributes.set_fpmath_mode(dnnl::fpmath_mode::bf16, true);
+    }
+#endif
 #if DNNL_VERSION_MAJOR >= 3
     descriptor_ = dnnl::matmul::primitive_desc(engine_, a_desc, b_desc, c_desc, attributes);
 #else
@@ -109,6 +144,9 @@ class Matmul final : public OneDnnProblem {
     primitive_ = dnnl::matmul(descriptor_);
   }
 
+  bool int4() const {
+    return problem_.op == "int4_gemm";
+  }
   bool batched() const {
     return problem_.op == "bmm";
   }
@@ -167,9 +205,42 @@ class Matmul final : public OneDnnProblem {
                          memory(desc, engine_, scale.buffer.data()));
     }
 #endif
+    if (int4()) make_groups();
+  }
+
+  /// A scale for each group and column, and zeros of 8.
+  void make_groups() {
+#if QUERN_ONEDNN_INT4
+    const int64_t groups = problem_.k / group_of(problem_);
+    const auto add = [&](int argument, const Matrix& m, Type type) {
+      const memory::desc desc({m.rows, m.cols}, type, Tag::ab);
+      arguments_.emplace(argument | DNNL_ARG_WEIGHTS, memory(desc, engine_, m.buffer.data()));
+    };
+    const Matrix& scale = own(Matrix(groups, problem_.n, DType::kBF16));
+    fill_positive(scale, 2, 0.01);
+    add(DNNL_ARG_ATTR_SCALES, scale, Type::bf16);
+    if (types_.weights != Type::u4) return;
+    const Matrix& zeros = own(Matrix(groups, problem_.n, DType::kU8));
+    std::memset(zeros.buffer.data(), 8, zeros.buffer.bytes().size());
+    add(DNNL_ARG_ATTR_ZERO_POINTS, zeros, Type::u8);
+#endif
+  }
+
+  /// Any codes do for timing, in whatever order: not every version reorders 4-bit weights.
+  void make_int4_weights() {
+    const memory::desc packed = descriptor_.weights_desc();
+    const size_t bytes = packed.get_size();
+    const Matrix codes = filled(1, static_cast<int64_t>(bytes), DType::kU8, 11);
+    const int64_t copies = problem_.cold ? copies_for(bytes, cold_bytes_) : 1;
+    for (int64_t i = 0; i < copies; ++i) {
+      packed_.push_back(std::make_unique<Buffer>(bytes));
+      std::memcpy(packed_.back()->data(), codes.buffer.data(), bytes);
+      weights_.emplace_back(packed, engine_, packed_.back()->data());
+    }
   }
 
   void make_weights() {
+    if (int4()) return make_int4_weights();
     const memory::desc stored(weight_dims(), types_.weights, stored_tag());
     const memory::desc packed = descriptor_.weights_desc();
     const Matrix w = filled(batch() * problem_.n, problem_.k, dtype_of(types_.weights), 11, 0.02);

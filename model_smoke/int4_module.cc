@@ -223,7 +223,7 @@ std::string difference(const Int4Form& x, const Int4Form& y) {
   if (x == y) return {};
   Int4Form same = y;
   same.g_idx = x.g_idx;
-  return x == same ? "another order of columns" : describe(y);
+  return x == same ? "in another order of columns" : describe(y);
 }
 
 HostInt4 take_int4(Checkpoint& checkpoint, const std::vector<Int4Part>& parts, int64_t k,

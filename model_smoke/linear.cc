@@ -169,7 +169,7 @@ GateUp::GateUp(const Context& ctx, const ComputeMode& mode, HostWeights gate, Ho
   gate.joined = up.joined =
       mode.act == ActMode::kF32 ? "gate and up apart: f32 activations have no SiLU-mul epilogue"
       : gate.int4 && up.int4
-          ? "gate and up apart: up has " + difference(gate.int4->form, up.int4->form)
+          ? "gate and up apart: up is " + difference(gate.int4->form, up.int4->form)
           : "gate and up apart: the gate is " + gate.stored + ", up is " + up.stored;
   const LinearOutput output{.dtype = mode.activations()};
   std::vector<HostWeights> part;

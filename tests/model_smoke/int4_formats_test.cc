@@ -448,7 +448,7 @@ TEST(Int4Rules, GateAndUpOfOneFormAreOneOp) {
             "gate and up interleaved in one op, SiLU-mul in its epilogue|"
             "int4 gptq, group 8, zero 8, f16 scales");
   EXPECT_EQ(joined(other.path()),
-            "gate and up apart: up has another order of columns|"
+            "gate and up apart: up is in another order of columns|"
             "int4 gptq, group 8, zero 8, f16 scales, activation order");
 }
 
