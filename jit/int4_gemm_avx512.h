@@ -24,7 +24,8 @@ struct Int4GemmAvx512Config : GemmConfig {
   bool fma = false;
   /// With fma and packed codes: 0, or the lines (1, 2 or 4) of a tile of bf16 rows. Sums are then
   /// those of tdpbf16ps: in each tile the even and the odd elements are summed apart from zero, and
-  /// both are added to the group's sum. So an amx plan can have its few rows multiplied here.
+  /// both are added to the group's sum. So an amx plan can have its few rows multiplied here. With
+  /// 2 and 4 group_steps is a multiple of 4: tiles are counted in turns.
   int tile_lines = 0;
 
   auto operator<=>(const Int4GemmAvx512Config&) const = default;

@@ -138,5 +138,63 @@ TEST_F(QuantizeKernels, EveryTailGroupAndPad) {
   }
 }
 
+// Quads change where bytes stand and nothing else: of each four, the second and the third are
+// exchanged. k and groups are multiples of four then.
+TEST_F(QuantizeKernels, QuadsExchangeTheMiddleBytes) {
+  Numbers numbers(8);
+  const auto any = [&numbers] { return static_cast<float>(static_cast<int8_t>(numbers.next())); };
+  for (DType type : {DType::kF32, DType::kBF16}) {
+    for (int pad : {1, 4, 64}) {
+      const KernelHandle plain = make(QuantizeRowsAvx512Config{type, pad, true});
+      const KernelHandle quads = make(QuantizeRowsAvx512Config{type, pad, true, true});
+      for (int k = 4; k <= 280; k += 4) {
+        for (const int group : {4, 8, 28, 64, 68, 128, 284}) {
+          std::vector<float> f32;
+          for (int i = 0; i < 3 * k; ++i) f32.push_back(any());
+          if (k % 12 == 0) f32[static_cast<size_t>(k + k / 2)] = std::nanf("");
+          std::vector<uint16_t> bf16;
+          for (float x : f32) bf16.push_back(bf16_bits(x));
+          const auto quantize = [&](const Kernel& kernel) {
+            return type == DType::kF32 ? run(kernel, f32, 3, k, group, pad)
+                                       : run(kernel, bf16, 3, k, group, pad);
+          };
+          const Quantized want = quantize(*plain), got = quantize(*quads);
+          const int width = (k + pad - 1) / pad * pad + 5;
+          for (int i = 0; i < 3 * width; ++i) {
+            const int column = i % width;
+            const int exchanged[4] = {0, 1, -1, 0};
+            const int from = column < k ? i + exchanged[column % 4] : i;
+            ASSERT_EQ(got.q[static_cast<size_t>(i)], want.q[static_cast<size_t>(from)])
+                << quads->name << " k " << k << " group " << group << " at " << column;
+          }
+          ASSERT_EQ(got.sums, want.sums) << quads->name << " k " << k << " group " << group;
+          for (size_t m = 0; m < 3; ++m) {
+            if (std::isnan(want.scale[m])) {
+              ASSERT_TRUE(std::isnan(got.scale[m]));
+            } else {
+              ASSERT_EQ(got.scale[m], want.scale[m]);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(QuantizeKernels, LiteralQuads) {
+  const std::vector<float> a = {127, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<int8_t> want = {127, 3, 2, 4, 5, 7, 6, 8};
+  for (DType type : {DType::kF32, DType::kBF16}) {
+    const KernelHandle kernel = make(QuantizeRowsAvx512Config{type, 4, true, true});
+    std::vector<uint16_t> bf16;
+    for (float x : a) bf16.push_back(bf16_bits(x));
+    Quantized out =
+        type == DType::kF32 ? run(*kernel, a, 1, 8, 4, 4) : run(*kernel, bf16, 1, 8, 4, 4);
+    out.q.resize(8);
+    EXPECT_EQ(out.q, want);
+    EXPECT_EQ(out.sums, (std::vector<int32_t>{136, 26}));
+  }
+}
+
 }  // namespace
 }  // namespace quern::jit
