@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <vector>
 
+#include "jit/int4_gemm_avx512.h"
 #include "ops/checked.h"
 
 namespace quern {
@@ -211,6 +213,162 @@ TEST(InvalidBlocking, NamesTheBrokenRule) {
   EXPECT_TRUE(broken([](auto& b) { b.kc = 100; }));
   EXPECT_TRUE(broken([](auto& b) { b.prefetch_bytes = 1; }));
   EXPECT_TRUE(broken([](auto& b) { b.prefetch_bytes = INT32_MAX; }));
+}
+
+// Weights in groups of K, as int4_gemm has them.
+
+/// Groups of `group` columns as packed; the kernel reads what is packed, or with `decoded_bits`
+/// what is made of it.
+GemmFacts grouped(int64_t k, int64_t group, int a_bytes, int decoded_bits, bool tiles) {
+  return {.k = ceil_div(k, group) * group,
+          .a_bytes = a_bytes,
+          .weight_bits = 4,
+          .decoded_bits = decoded_bits,
+          .group = group,
+          .row_step = tiles ? 16 : 1};
+}
+
+std::vector<GemmFacts> grouped_facts() {
+  std::vector<GemmFacts> all;
+  for (const int64_t k : {8, 64, 4096, 5120, 17408, 131072, 1 << 20}) {
+    for (const int64_t group : {8, 24, 32, 64, 128, 1024, 17408, 1 << 20}) {
+      for (const bool tiles : {false, true}) {
+        for (const int bits : {0, 8, 16}) {
+          if (tiles && bits == 0) continue;
+          all.push_back(grouped(k, group, bits == 8 ? 1 : 2, bits, tiles));
+        }
+      }
+    }
+  }
+  return all;
+}
+
+TEST(GroupedBlocking, IsLegalAndCutsBetweenGroups) {
+  int cut = 0;
+  for (GemmFacts facts : grouped_facts()) {
+    for (const int flags : {0, 1, 2, 3}) {
+      facts.pairs = (flags & 1) != 0;
+      facts.accumulators = (flags & 2) != 0 && !facts.decodes() ? 3 : 1;
+      for (int64_t m : {1, 2, 3, 4, 5, 7, 15, 16, 17, 32, 33, 64, 1000, 1 << 20}) {
+        const GemmBlocking b = default_blocking(facts, m);
+        ASSERT_EQ(invalid(b, facts), nullptr) << facts.k << ' ' << facts.group << ' ' << m;
+        ASSERT_EQ(b.kc % facts.group, 0) << facts.k << ' ' << facts.group << ' ' << m;
+        ASSERT_TRUE(b.kc == 0 || b.kc < facts.k) << facts.k << ' ' << facts.group << ' ' << m;
+        cut += b.kc != 0;
+      }
+    }
+  }
+  EXPECT_GT(cut, 500);
+}
+
+// What is decoded is read again at once: for tiles from L1, else from L2. Up to half as much again
+// rather than another cut; one group where not even that fits.
+TEST(GroupedBlocking, DecodedChunksFitTheirCache) {
+  for (const GemmFacts& facts : grouped_facts()) {
+    if (!facts.decodes()) continue;
+    const int64_t cache = facts.tiles() ? 16 << 10 : 256 << 10;
+    for (int64_t m : {1, 8, 16, 17, 64, 1000}) {
+      const GemmBlocking b = default_blocking(facts, m);
+      const int64_t depth = b.kc == 0 ? facts.k : b.kc;
+      const bool one_group = depth == facts.group;
+      ASSERT_TRUE(one_group || b.nr * facts.read_bytes(depth) <= cache * 3 / 2)
+          << facts.k << ' ' << facts.group << ' ' << m;
+      // And use it: two of them would not.
+      if (b.kc != 0) {
+        ASSERT_GT(2 * b.nr * facts.read_bytes(depth + facts.group), cache)
+            << facts.k << ' ' << facts.group;
+      }
+    }
+  }
+}
+
+// W4A16 of 4096 x 4096 in groups of 128: two panels of 128 columns are 8 KiB of bf16, four of u8.
+TEST(GroupedBlocking, DecodedChunksOfAModel) {
+  EXPECT_EQ(default_blocking(grouped(4096, 128, 2, 16, true), 64).kc, 256);
+  EXPECT_EQ(default_blocking(grouped(4096, 128, 1, 8, true), 64).kc, 512);
+  EXPECT_EQ(default_blocking(grouped(4096, 128, 2, 16, true), 16).kc, 128);  // by four panels
+  EXPECT_EQ(default_blocking(grouped(4096, 4096, 2, 16, true), 64).kc, 0);
+}
+
+TEST(GroupedBlocking, InvalidNamesTheRuleOfGroups) {
+  const GemmFacts facts = grouped(4096, 128, 2, 0, false);
+  GemmBlocking b = default_blocking(facts, 64);
+  b.mc = 64;
+  for (const int64_t kc : {64, 192, 127, -128}) {
+    b.kc = kc;
+    EXPECT_STREQ(invalid(b, facts), "kc must be 0 or whole groups") << kc;
+  }
+  for (const int64_t kc : {0, 128, 384, 4096}) {
+    b.kc = kc;
+    EXPECT_EQ(invalid(b, facts), nullptr) << kc;
+  }
+}
+
+// 32 registers: others, then for each panel its operands, then what is left among the elements.
+TEST(MaxMr, SeveralAccumulatorsAnElement) {
+  GemmFacts facts{.k = 1};
+  facts.accumulators = 3;
+  EXPECT_EQ(max_mr(facts, 1), 10);  // (32 - 1 - 1) / 3
+  EXPECT_EQ(max_mr(facts, 2), 4);   // (32 - 1 - 2) / 6
+  EXPECT_EQ(max_mr(facts, 3), 3);
+  EXPECT_EQ(max_mr(facts, 4), 2);
+  facts.panel_registers = 4;
+  facts.other_registers = 5;
+  EXPECT_EQ(max_mr(facts, 1), 7);
+  EXPECT_EQ(max_mr(facts, 2), 3);
+  EXPECT_EQ(max_mr(facts, 3), 1);
+  EXPECT_EQ(max_mr(facts, 4), 0);  // none so wide
+  EXPECT_EQ(default_blocking(facts, 4).mr, 7);
+  EXPECT_EQ(default_blocking(facts, 3).nr, 2);
+}
+
+// The counts that facts are made of are those that the generator has registers for: one row more is
+// refused, one less is not.
+TEST(MaxMr, IsWhatInt4KernelsAllow) {
+  for (const DType b : {DType::kU4, DType::kU8, DType::kBF16}) {
+    for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
+      for (const int lines : {-1, 0, 1, 2, 4}) {
+        for (const DType a : {DType::kS8, DType::kBF16}) {
+          jit::Int4GemmAvx512Config config;
+          config.b = b;
+          config.groups = {.a = a, .zeros = zeros};
+          config.fma = lines >= 0;
+          config.tile_lines = std::max(lines, 0);
+          if (invalid(config) != nullptr) continue;
+          const jit::Int4Registers registers = int4_registers(config);
+          GemmFacts facts{.k = 64};
+          facts.panel_registers = registers.panel;
+          facts.other_registers = registers.other;
+          facts.accumulators = registers.element;
+          for (config.nr = 1; config.nr <= 4; ++config.nr) {
+            const int most = max_mr(facts, config.nr);
+            config.mr = most;
+            if (most > 0) {
+              EXPECT_EQ(jit::invalid(config), nullptr) << to_string(config);
+            }
+            config.mr = most + 1;
+            EXPECT_NE(jit::invalid(config), nullptr) << to_string(config);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmFacts, BytesAsPackedAndAsRead) {
+  GemmFacts facts{.k = 4096, .weight_bits = 4};
+  EXPECT_FALSE(facts.decodes());
+  EXPECT_EQ(facts.packed_bytes(128), 1024);
+  EXPECT_EQ(facts.read_bytes(128), 1024);
+  EXPECT_EQ(facts.packed_lines_of_a_turn(), 4);
+  facts.decoded_bits = 8;
+  EXPECT_TRUE(facts.decodes());
+  EXPECT_EQ(facts.packed_bytes(128), 1024);
+  EXPECT_EQ(facts.read_bytes(128), 2048);
+  EXPECT_EQ(facts.packed_lines_of_a_turn(), 2);
+  facts.decoded_bits = 16;
+  EXPECT_EQ(facts.read_bytes(128), 4096);
+  EXPECT_EQ(facts.packed_lines_of_a_turn(), 1);
 }
 
 TEST(MBucket, CoversEveryMAndBucketMIsItsLargest) {
