@@ -64,19 +64,16 @@ void CodeEmitter::emit_lookup_setup(Int4Zeros zeros) {
   has_table_ = true;
   table_ = vec.take("table");
   vmovdqu16(table_, ptr[rip + table_data_]);
-  if (zeros != Int4Zeros::kInteger) return;
-  emit_nibble_setup();
-  sixteen_ = broadcast_word("16", 16);
+  if (zeros == Int4Zeros::kInteger) emit_nibble_setup();
 }
 
-void CodeEmitter::emit_load_lookup_zeros(const Xbyak::Zmm& to, const Xbyak::Address& zeros) {
-  TakenVec copy(vec, "16-z");
-  vpmovzxbd(*copy, zeros);
-  vpsubd(*copy, sixteen_, *copy);
-  vpslld(to, *copy, 8);
-  vpord(*copy, *copy, to);
-  vpslld(to, *copy, 16);
-  vpord(to, to, *copy);
+void CodeEmitter::emit_load_byte_zeros(const Xbyak::Zmm& to, const Xbyak::Address& zeros) {
+  TakenVec more(vec, "z");
+  vpmovzxbd(to, zeros);
+  vpslld(*more, to, 8);
+  vpord(to, to, *more);
+  vpslld(*more, to, 16);
+  vpord(to, to, *more);
 }
 
 void CodeEmitter::emit_lookup(const Xbyak::Zmm& to, const Xbyak::Address& line, int pair,
@@ -96,7 +93,7 @@ void CodeEmitter::emit_lookup(const Xbyak::Zmm& to, const Xbyak::Address& line, 
   }
   if (odd == 0) {
     emit_nibbles(*half, line, second_half);
-    vpaddb(*half, *half, *zeros);
+    vpsubb(*half, *half, *zeros);
     vpermw(to, *half, table_);
   } else {
     vpsrld(to, *half, 8);
@@ -110,7 +107,7 @@ void CodeEmitter::emit_lookup_table() {
   align(64);
   L(table_data_);
   for (int i = 0; i < 32; ++i) {
-    const int value = zeros_ == Int4Zeros::kInteger     ? i - 16
+    const int value = zeros_ == Int4Zeros::kInteger     ? (i < 16 ? i : i - 32)
                       : zeros_ == Int4Zeros::kSymmetric ? i % 16 - 8
                                                         : i % 16;
     dw(bfloat16::from_float(static_cast<float>(value)).bits);

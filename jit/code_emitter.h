@@ -40,11 +40,12 @@ class CodeEmitter : public Generator {
   void emit_nibble_setup();
   void emit_nibbles(const Xbyak::Zmm& to, const Xbyak::Address& line, bool second);
 
-  /// bf16(q - z). With integer zeros the index is q + 16 - z, made for all four bytes of a lane at
-  /// once, so that it takes a vector of 16 - z a column beside the table.
+  /// to = z of each column in all four bytes of its lane, from 16 bytes in memory.
+  void emit_load_byte_zeros(const Xbyak::Zmm& to, const Xbyak::Address& zeros);
+
+  /// bf16(q - z). With integer zeros the index is q - z modulo 32, made for all four bytes of a
+  /// lane at once, so that it takes a vector of z in bytes beside the table.
   void emit_lookup_setup(Int4Zeros zeros);
-  /// to = 16 - z in each byte of a lane, from 16 bytes in memory.
-  void emit_load_lookup_zeros(const Xbyak::Zmm& to, const Xbyak::Address& zeros);
   /// to = the pairs of depths 2 pair and 2 pair + 1 of a line. `half` (with integer zeros only)
   /// keeps what two pairs have in common: pairs are asked for in ascending order.
   void emit_lookup(const Xbyak::Zmm& to, const Xbyak::Address& line, int pair,
@@ -54,7 +55,7 @@ class CodeEmitter : public Generator {
 
  private:
   Xbyak::Zmm byte_mask_, magic_, magic_zero_;
-  Xbyak::Zmm nibble_mask_, table_, sixteen_;
+  Xbyak::Zmm nibble_mask_, table_;
   Int4Zeros zeros_ = Int4Zeros::kSymmetric;
   bool has_nibbles_ = false, has_table_ = false;
   Xbyak::Label table_data_;

@@ -91,8 +91,12 @@ const char* invalid_groups(const GroupConfig& config) {
   if (size_of(config.scale) < 2 || config.scale == DType::kS32) {
     return "the scale must be f16, bf16 or f32";
   }
-  if (config.wide && (config.a != DType::kS8 || config.zeros != Int4Zeros::kInteger)) {
-    return "wide groups are those of s8 rows and integer zeros";
+  if (config.subtracted && config.zeros == Int4Zeros::kF32) {
+    return "floating-point zeros are not subtracted from codes";
+  }
+  if (config.wide &&
+      (config.a != DType::kS8 || config.zeros != Int4Zeros::kInteger || config.subtracted)) {
+    return "wide groups are those of s8 rows and integer zeros that are yet to be subtracted";
   }
   return nullptr;
 }

@@ -46,9 +46,12 @@ struct GroupConfig {
   /// s8 rows and integer zeros: groups of more than kMostNarrowGroup columns, whose sums may exceed
   /// the integers that f32 holds.
   bool wide = false;
+  /// Zero points are in the weights already, unless they are floats: always so with bf16 rows.
+  bool subtracted = false;
 
-  /// Zero points are in the weights already: those of bf16 rows are, unless they are floats.
-  bool folds_nothing() const { return a == DType::kBF16 && zeros != Int4Zeros::kF32; }
+  bool folds_nothing() const {
+    return zeros != Int4Zeros::kF32 && (subtracted || a == DType::kBF16);
+  }
   auto operator<=>(const GroupConfig&) const = default;
 };
 /// 16 * 127 * 8192 < 2^24.

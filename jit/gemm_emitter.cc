@@ -323,6 +323,8 @@ void GemmEmitter::emit_fold(const Xbyak::Zmm& acc, const Xbyak::Zmm& scale, cons
       if (integer) vcvtdq2ps(acc, acc);
       vfnmadd231ps(acc, zero, ptr_b[group_sum]);
     }
+  } else if (integer) {
+    vcvtdq2ps(acc, acc);
   }
   vfmadd213ps(acc, scale, ptr[sums]);
   vmovups(ptr[sums], acc);

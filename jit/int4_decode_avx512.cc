@@ -20,7 +20,7 @@ class Int4DecodeAvx512 final : public CodeEmitter {
  private:
   void emit() override;
   void emit_line();
-  bool zeros() const { return config_.to == DType::kBF16 && config_.zeros == Int4Zeros::kInteger; }
+  bool zeros() const { return config_.zeros == Int4Zeros::kInteger; }
   Xbyak::Address arg(size_t offset) { return qword[args() + offset]; }
 
   Int4DecodeAvx512Config config_;
@@ -46,12 +46,13 @@ void Int4DecodeAvx512::emit() {
   from_ = gp.take("from");
   to_ = gp.take("to");
   section("setup");
-  if (config_.to == DType::kU8) {
-    emit_nibble_setup();
-  } else {
+  if (config_.to == DType::kBF16) {
     emit_lookup_setup(config_.zeros);
+  } else {
+    emit_nibble_setup();
   }
-  if (zeros()) zero_ = vec.take("16-z");
+  if (zeros()) zero_ = vec.take("z");
+  if (config_.to == DType::kS8 && !zeros()) zero_ = broadcast_word("8", 0x08080808);
 
   section("panels");
   TakenGp groups(gp, "groups_left"), lines(gp, "lines_left");
@@ -62,7 +63,7 @@ void Int4DecodeAvx512::emit() {
     mov(*groups, arg(offsetof(Int4DecodeArgs, groups)));
     loop(*groups, [&] {
       if (zeros()) {
-        emit_load_lookup_zeros(zero_, ptr[zero]);
+        emit_load_byte_zeros(zero_, ptr[zero]);
         add(zero, 16);
       }
       mov(*lines, arg(offsetof(Int4DecodeArgs, group_lines)));
@@ -79,9 +80,10 @@ void Int4DecodeAvx512::emit() {
 void Int4DecodeAvx512::emit_line() {
   TakenVec line(vec, "line"), half(vec, "half");
   prefetcht0(ptr[from_ + ahead_]);
-  if (config_.to == DType::kU8) {
+  if (config_.to != DType::kBF16) {
     for (int i = 0; i < 2; ++i) {
       emit_nibbles(*line, ptr[from_], i == 1);
+      if (config_.to == DType::kS8) vpsubb(*line, *line, zero_);
       vmovdqa64(ptr[to_ + i * 64], *line);
     }
     add(to_, 128);
@@ -100,7 +102,7 @@ void Int4DecodeAvx512::emit_line() {
 std::string to_string(const Int4DecodeAvx512Config& config) {
   std::string name(kFamily);
   name += to_string(config.to);
-  if (config.to == DType::kBF16) {
+  if (config.to != DType::kU8) {
     name += '.';
     name += group_words({.zeros = config.zeros})[1];
   }
@@ -109,7 +111,7 @@ std::string to_string(const Int4DecodeAvx512Config& config) {
 }
 
 std::optional<Int4DecodeAvx512Config> parse_int4_decode_avx512(std::string_view name) {
-  for (const DType to : {DType::kU8, DType::kBF16}) {
+  for (const DType to : {DType::kU8, DType::kS8, DType::kBF16}) {
     for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
       for (const bool poison : {false, true}) {
         const Int4DecodeAvx512Config config{to, zeros, poison};
@@ -121,9 +123,14 @@ std::optional<Int4DecodeAvx512Config> parse_int4_decode_avx512(std::string_view 
 }
 
 const char* invalid(const Int4DecodeAvx512Config& config) {
-  if (config.to != DType::kU8 && config.to != DType::kBF16) return "to must be u8 or bf16";
+  if (config.to != DType::kU8 && config.to != DType::kS8 && config.to != DType::kBF16) {
+    return "to must be u8, s8 or bf16";
+  }
   if (config.to == DType::kU8 && config.zeros != Int4Zeros::kSymmetric) {
     return "u8 codes have no zero point subtracted: zeros must be at its default";
+  }
+  if (config.to == DType::kS8 && config.zeros == Int4Zeros::kF32) {
+    return "q - z is s8 with integer zeros only";
   }
   return nullptr;
 }

@@ -16,8 +16,8 @@ namespace quern::jit {
 /// line of 64 bytes, eight depths of 16 columns, becomes two lines of u8 codes, each four depths in
 /// the order 0, 2, 1, 3, or four lines of bf16 pairs of depths, q - z.
 struct Int4DecodeAvx512Config {
-  DType to = DType::kU8;                    ///< kU8 or kBF16
-  Int4Zeros zeros = Int4Zeros::kSymmetric;  ///< kBF16: what is subtracted; floats are not (z = 0)
+  DType to = DType::kU8;                    ///< kU8, kS8 or kBF16
+  Int4Zeros zeros = Int4Zeros::kSymmetric;  ///< what is subtracted; kBF16: floats are not (z = 0)
   bool poison = false;
 
   auto operator<=>(const Int4DecodeAvx512Config&) const = default;
@@ -30,7 +30,8 @@ struct Int4DecodeArgs {
   int64_t panels = 0;
   int64_t groups = 0;
   int64_t group_lines = 0;
-  const void* zero = nullptr;  ///< u8 [groups][16] of the first panel; with integer zeros and bf16
+  const void* zero =
+      nullptr;  ///< u8 [groups][16] of the first panel; where integer zeros are subtracted
   int64_t zero_stride = 0;
   void* to = nullptr;  ///< 64-byte aligned
   int64_t to_stride = 0;
@@ -38,7 +39,8 @@ struct Int4DecodeArgs {
   int64_t ahead = 0;
 };
 
-/// "int4_decode.avx512.u4u8", "int4_decode.avx512.u4bf16.zu8", then ".poison" where set.
+/// "int4_decode.avx512.u4u8", "int4_decode.avx512.u4s8.z8", "int4_decode.avx512.u4bf16.zu8", then
+/// ".poison" where set.
 std::string to_string(const Int4DecodeAvx512Config& config);
 std::optional<Int4DecodeAvx512Config> parse_int4_decode_avx512(std::string_view name);
 const char* invalid(const Int4DecodeAvx512Config& config);

@@ -12,11 +12,13 @@ namespace {
 constexpr std::string_view kFamily = "int4_gemm.amx";
 
 /// for each group of K:
-///   tiles = 0; for each tile of the group { loads and dot products }; tiles to scratch
-///   fold, row by row: sums = fma(f32(acc minus what the zero point takes away), scale, sums)
+///   tiles = 0; for each tile of the group { loads and dot products }
+///   fold the group before, row by row: sums = fma(f32(its sums), scale, sums)
+///   tiles to scratch
 ///
-/// The folds of a group need vector registers and memory only, the dot products of the next one
-/// tiles only: two places in scratch, used in turn, let the CPU do both at a time.
+/// The fold of a group needs vector registers and memory only, the dot products of the next one
+/// tiles only. In this order, with two places in scratch used in turn, the CPU does both at a time,
+/// and what is read from scratch was stored long enough ago.
 class Int4GemmAmx final : public AmxMicrokernel {
  public:
   explicit Int4GemmAmx(const Int4GemmAmxConfig& config)
@@ -35,7 +37,9 @@ class Int4GemmAmx final : public AmxMicrokernel {
   bool needs_zeros() const { return needs_sums() && groups_.zeros != Int4Zeros::kSymmetric; }
 
   void emit_dot(const Xbyak::Tmm& acc, const Xbyak::Tmm& a, const Xbyak::Tmm& b) override {
-    if (integer()) {
+    if (integer() && groups_.subtracted) {
+      tdpbssd(acc, a, b);
+    } else if (integer()) {
       tdpbsud(acc, a, b);
     } else {
       tdpbf16ps(acc, a, b);
@@ -45,6 +49,7 @@ class Int4GemmAmx final : public AmxMicrokernel {
   void emit_store_partial() override {}  // the sums are where they belong
   void emit_k_loop() override;
   void emit_fold_group();
+  void emit_place(const Xbyak::Reg64& to, const Xbyak::Reg64& number);
   void emit_panel_values(const Vectors& to, size_t base, size_t stride, int group_bytes_log2,
                          bool scales);
   void emit_stage() override;
@@ -79,31 +84,50 @@ void Int4GemmAmx::emit_k_loop() {
   group_ = gp.take("group");
   xor_(group_, group_);
   emit_begin_fetching();
-  Xbyak::Label next, done;
-  cmp(arg(offsetof(GemmArgs, groups)), 0);
-  je(done, T_NEAR);
+  Xbyak::Label next, fold, save, done;
   align(32);
   L(next);
+  cmp(group_, arg(offsetof(GemmArgs, groups)));
+  je(fold, T_NEAR);
   emit_zero_tiles();
   {
     TakenGp count(gp, "count");
     mov(*count, arg(offsetof(GemmArgs, group_steps)));
     emit_turns(*count);
   }
+  L(fold);
+  test(group_, group_);
+  jz(save, T_NEAR);
   emit_fold_group();
-  inc(group_);
+  L(save);
   cmp(group_, arg(offsetof(GemmArgs, groups)));
-  jl(next, T_NEAR);
+  je(done, T_NEAR);
+  {
+    TakenGp place(gp, "place");
+    emit_place(*place, group_);
+    emit_save_tiles(*place);
+  }
+  inc(group_);
+  jmp(next, T_NEAR);
   L(done);
   emit_end_fetching();
   gp.give_back(group_);
 }
 
-// The group's scales or zero points of each panel.
+// Where the tiles of a group go: `number` modulo 2 decides.
+void Int4GemmAmx::emit_place(const Xbyak::Reg64& to, const Xbyak::Reg64& number) {
+  static_assert(kOtherPlace == 1 << 12);
+  if (to.getIdx() != number.getIdx()) mov(to, number);
+  and_(to, 1);
+  shl(to, 12);
+  add(to, tiles());
+}
+
+// Scales or zero points of each panel, of the group before this one.
 void Int4GemmAmx::emit_panel_values(const Vectors& to, size_t base, size_t stride,
                                     int group_bytes_log2, bool scales) {
   TakenGp from(gp, "from");
-  mov(*from, group_);
+  lea(*from, ptr[group_ - 1]);
   shl(*from, group_bytes_log2);
   add(*from, arg(base));
   for (size_t v = 0; v < to.size(); ++v) {
@@ -116,17 +140,14 @@ void Int4GemmAmx::emit_panel_values(const Vectors& to, size_t base, size_t strid
   }
 }
 
+// Of the group before this one.
 void Int4GemmAmx::emit_fold_group() {
   const Vectors scale = take_vectors("scale.");
   const Vectors zero = take_vectors("zero.");
   const Vectors row = take_vectors("row.");
   TakenGp place(gp, "place");
-  static_assert(kOtherPlace == 1 << 12);
-  mov(*place, group_);
-  and_(*place, 1);
-  shl(*place, 12);
-  add(*place, tiles());
-  emit_save_tiles(*place);
+  lea(*place, ptr[group_ - 1]);
+  emit_place(*place, *place);
   emit_panel_values(scale, offsetof(GemmArgs, scale), offsetof(GemmArgs, scale_stride),
                     groups_.scale == DType::kF32 ? 6 : 5, true);
   if (needs_zeros()) {
@@ -138,20 +159,35 @@ void Int4GemmAmx::emit_fold_group() {
     mov(*left, arg(offsetof(GemmArgs, m)));
     mov(*sums, arg(offsetof(GemmArgs, acc)));
     if (needs_sums()) {
-      mov(*group_sum, group_);
+      lea(*group_sum, ptr[group_ - 1]);
       imul(*group_sum, arg(offsetof(GemmArgs, group_sum_stride)));
       add(*group_sum, arg(offsetof(GemmArgs, group_sum)));
     }
-    loop(*left, [&] {
-      for (int v = 0; v < shape().nr; ++v) {
-        const auto i = static_cast<size_t>(v);
-        vmovups(row[i], ptr[*place + v * 64]);
-        emit_fold(row[i], scale[i], zero[i], Xbyak::RegExp(*group_sum), *sums + v * 64, groups_);
-      }
-      add(*place, row_bytes());
-      add(*sums, row_bytes());
-      if (needs_sums()) add(*group_sum, 4);
-    });
+    const auto rows = [&](const Xbyak::Reg64& count, int unroll) {
+      loop(count, [&] {
+        for (int r = 0; r < unroll; ++r) {
+          for (int v = 0; v < shape().nr; ++v) {
+            const auto i = static_cast<size_t>(v);
+            const int at = r * row_bytes() + v * 64;
+            vmovups(row[i], ptr[*place + at]);
+            emit_fold(row[i], scale[i], zero[i], *group_sum + r * 4, *sums + at, groups_);
+          }
+        }
+        add(*place, unroll * row_bytes());
+        add(*sums, unroll * row_bytes());
+        if (needs_sums()) add(*group_sum, unroll * 4);
+      });
+    };
+    Xbyak::Label few, folded;
+    shr(*left, 2);
+    jz(few, T_NEAR);
+    rows(*left, 4);
+    L(few);
+    mov(*left, arg(offsetof(GemmArgs, m)));
+    and_(*left, 3);
+    jz(folded, T_NEAR);
+    rows(*left, 1);
+    L(folded);
   }
   give_back(row);
   give_back(zero);
@@ -183,7 +219,8 @@ void Int4GemmAmx::emit_next_row_to_f32() {
 }
 
 DType decoded(const Int4GemmAmxConfig& config) {
-  return config.groups.a == DType::kS8 ? DType::kU8 : DType::kBF16;
+  if (config.groups.a != DType::kS8) return DType::kBF16;
+  return config.groups.subtracted ? DType::kS8 : DType::kU8;
 }
 
 }  // namespace
@@ -200,8 +237,9 @@ std::optional<Int4GemmAmxConfig> parse_int4_gemm_amx(std::string_view text) {
   if (!name || name->options.empty()) return std::nullopt;
   const auto tile_depth = parse_field(name->options[0], "t");
   name->options.erase(name->options.begin());
-  const auto groups = parse_group_words(name->a, name->options);
+  auto groups = parse_group_words(name->a, name->options);
   if (!groups || !tile_depth) return std::nullopt;
+  groups->subtracted = name->b == DType::kS8;
   const Int4GemmAmxConfig config{name->config, *groups, *tile_depth};
   if (to_string(config) != text) return std::nullopt;
   return config;
@@ -209,6 +247,9 @@ std::optional<Int4GemmAmxConfig> parse_int4_gemm_amx(std::string_view text) {
 
 const char* invalid(const Int4GemmAmxConfig& config) {
   if (const char* rule = invalid_groups(config.groups)) return rule;
+  if (config.groups.subtracted && config.groups.a != DType::kS8) {
+    return "subtracted is for s8 rows: with bf16 rows it is always so";
+  }
   if (config.tile_depth < 8 || config.tile_depth > 64 || config.tile_depth % 8 != 0) {
     return "tile_depth must be a multiple of 8 in 8..64";
   }

@@ -23,7 +23,7 @@ struct Int4GemmAmxConfig : GemmConfig {
   auto operator<=>(const Int4GemmAmxConfig&) const = default;
 };
 
-/// "int4_gemm.amx.s8u8bf16.mr32.nr2.pf0.epi=none.t64.sf16.z8"
+/// "int4_gemm.amx.s8s8bf16.mr32.nr2.pf0.epi=none.t64.sf16.z8"
 std::string to_string(const Int4GemmAmxConfig& config);
 std::optional<Int4GemmAmxConfig> parse_int4_gemm_amx(std::string_view name);
 

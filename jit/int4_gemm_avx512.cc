@@ -107,7 +107,7 @@ void Int4GemmAvx512::emit_setup() {
     or_(mxcsr32, kDazFtz);
     mov(dword[*control + 4], mxcsr32);
   }
-  if (zeros_in_index()) lookup_zeros_ = take_vectors("16-z.");
+  if (zeros_in_index()) lookup_zeros_ = take_vectors("z.");
   for (int m = 0; m < shape().mr; ++m) {
     for (int v = 0; v < shape().nr; ++v) {
       all_.push_back(acc(m, v));
@@ -192,7 +192,7 @@ void Int4GemmAvx512::emit_begin_group() {
     TakenGp zero(gp, "zero");
     emit_group_place(*zero, offsetof(GemmArgs, zero), zero_bytes_log2());
     for (int v = 0; v < shape().nr; ++v) {
-      emit_load_lookup_zeros(lookup_zeros_[static_cast<size_t>(v)], ptr[*zero]);
+      emit_load_byte_zeros(lookup_zeros_[static_cast<size_t>(v)], ptr[*zero]);
       if (v + 1 < shape().nr) add(*zero, arg(offsetof(GemmArgs, zero_stride)));
     }
   }
@@ -412,8 +412,8 @@ Int4Registers int4_registers(const Int4GemmAvx512Config& config) {
   Int4Registers r;
   if (config.b == DType::kU4) {
     const bool zeros = config.groups.zeros == Int4Zeros::kInteger;
-    // A panel's codes as bf16, its 16 - z, what two pairs have in common; the table, the mask, 16.
-    r = zeros ? Int4Registers{3, 4} : Int4Registers{1, 2};
+    // A panel's codes as bf16, its z, what two pairs have in common; the table, the mask.
+    r = zeros ? Int4Registers{3, 3} : Int4Registers{1, 2};
   }
   if (config.fma) {
     ++r.panel;

@@ -192,15 +192,20 @@ class Families {
   }
 
   Status add_decoded(IsaLevel level) {
-    const jit::Int4DecodeAvx512Config decode{integer_ ? DType::kU8 : DType::kBF16,
-                                             integer_ ? Int4Zeros::kSymmetric : desc_.zeros,
-                                             kPoisonRegisters};
+    // Tiles multiply signed codes too, which leaves nothing to correct in each group's sum.
+    const bool subtracts = level == IsaLevel::kAmx && integer_ && desc_.zeros != Int4Zeros::kF32;
+    jit::Int4DecodeAvx512Config decode{.poison = kPoisonRegisters};
+    if (!integer_) decode.to = DType::kBF16;
+    if (subtracts) decode.to = DType::kS8;
+    if (!integer_ || subtracts) decode.zeros = desc_.zeros;
     auto kernel = ctx_.kernel(to_string(decode), [&] { return generate(decode); });
     if (!kernel.ok()) return kernel.status();
     GemmFamily family;
     if (level == IsaLevel::kAmx) {
       jit::Int4GemmAmxConfig config;
       config.groups = config_;
+      config.groups.subtracted = subtracts;
+      if (subtracts) config.groups.wide = false;
       config.tile_depth =
           static_cast<int>(std::max<int64_t>(spec_.row_groups.layout.tile_depth, 8));
       family = make_family(config, level, facts(level, true), rows(level), ctx_.features,
