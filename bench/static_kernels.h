@@ -9,7 +9,7 @@
 
 namespace quern::bench {
 
-/// A GEMM micro-kernel and what its name says about it.
+/// A GEMM micro-kernel, or the decoding of int4 panels for one, and what its name says about it.
 struct StaticKernel {
   jit::GeneratedCode code;
   int mr = 0;
@@ -17,13 +17,20 @@ struct StaticKernel {
   int panels = 0;
   bool tiles = false;
   int tile_depth = 0;  ///< elements of K that one tile dot product takes; 0 without tiles
+  /// Elements of K in a step of the K loop, where it goes by groups of kStaticGroup; else 0.
+  int group_step = 0;
+  bool decodes = false;
 };
 
-/// Generates the kernel of that name, of any GEMM family. Throws UsageError where it is no such
-/// name or breaks a rule.
+/// Columns of K that share a scale, in whole steps.
+constexpr int64_t kStaticGroup = 128;
+
+/// Generates the kernel of that name, of any GEMM family or of int4_decode (of two panels). Throws
+/// UsageError where it is no such name or breaks a rule.
 StaticKernel static_kernel(const std::string& name);
 
-/// int8, bf16 and bf16 on u8 codes on AMX, in the shapes that plans choose.
+/// int8, bf16, bf16 on u8 codes and int4 on AMX, in the shapes that plans choose; what decodes the
+/// weights for int4, and what multiplies a few rows instead.
 std::vector<std::string> default_static_kernels();
 
 /// One call: rows and columns of the block of C, depth of K. It is both the first and the last over

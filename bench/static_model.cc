@@ -15,6 +15,8 @@ constexpr double kLinesOfATile = 16;
 constexpr double kTileStoreCycles = 16;
 constexpr double kConfigureCycles = 204;
 constexpr double kReleaseCycles = 13;
+// Between vector operations, measured (NOTES.md): they wait for it, whatever the port.
+constexpr double kMxcsrCycles = 5;
 
 /// Vector instructions that are not one operation of either port, at 512 bits.
 struct Special {
@@ -41,6 +43,12 @@ constexpr Special kSpecial[] = {
     {"vextracti64x4", 0, 1, 0},
     {"vinsertf64x4", 0, 1, 0},
     {"vpshufb", 0, 1, 0},
+    {"vpshufd", 0, 1, 0},
+    {"vpmovzxbd", 0, 1, 0},
+    // Measured as vdpbf16ps was, on the same machine, beside instructions of one port.
+    {"vpermw", 1, 1, 0, 2},
+    {"vcvtph2ps", 0, 1, 1, 2},
+    {"vpmulld", 0, 0, 2, 2},
     {"vpermb", 0, 1, 0},
 };
 
@@ -118,6 +126,7 @@ void add_scalar(const CodeInstruction& i, PortUse* use) {
   const bool only_moves =
       i.is("push") || i.is("pop") || begins(i, "prefetch") || (begins(i, "mov") && memory);
   if (!only_moves) use->scalar += 1;
+  if (i.is("ldmxcsr")) use->alone += kMxcsrCycles;
   if (i.is("push")) use->store += 0.5;
   if (i.is("pop") || i.is("ret") || begins(i, "prefetch")) use->load += 1;
 }
@@ -126,11 +135,12 @@ struct PhaseStart {
   std::string_view section, phase;
 };
 // Any other section belongs to the phase it is found in: "silu_mul" to the rows, "k_tail" to the
-// K loop.
+// K loop. Groups are multiplied and folded in one loop, which is written so that the two overlap.
 constexpr PhaseStart kPhaseStarts[] = {
     {"k_loop", "k_loop"}, {"stage", "stage"},        {"store_partial", "store_partial"},
     {"to_f32", "rows"},   {"release", "end"},        {"return", "end"},
-    {"epilogue", "rows"}, {"scale_columns", "rows"},
+    {"epilogue", "rows"}, {"scale_columns", "rows"}, {"groups", "k_loop"},
+    {"panels", "panels"},
 };
 
 }  // namespace

@@ -116,7 +116,7 @@ std::string static_text(const std::vector<StaticRow>& rows) {
     const PortUse total = m.total();
     const bool tiles = m.tile_dots > 0;
     std::vector<std::string> cells = {row.kernel,
-                                      std::to_string(row.call.m),
+                                      row.call.m == 0 ? "-" : std::to_string(row.call.m),
                                       std::to_string(row.call.n),
                                       std::to_string(row.call.k),
                                       std::to_string(m.tile_dots),

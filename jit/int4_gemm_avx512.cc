@@ -429,6 +429,7 @@ const char* invalid(const Int4GemmAvx512Config& config) {
   if (config.b != DType::kU4 && config.b != (integer ? DType::kU8 : DType::kBF16)) {
     return "b must be u4, or u8 with s8 rows, or bf16 with bf16 rows";
   }
+  if (config.groups.subtracted) return "subtracted is for tiles: the other dots want u8 codes";
   if (config.fma && integer) return "fma is for bf16 rows";
   if (!integer && !config.fma && !config.bf16) return "the dot products need AVX512-BF16";
   const int lines = config.tile_lines;

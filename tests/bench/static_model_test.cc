@@ -80,6 +80,23 @@ const Sample kSamples[] = {
      {0x62, 0xf2, 0x7e, 0x49, 0x33, 0x06},
      {.store = 1, .p5 = 2, .slots = 2}},
     {"vpcmpeqd k1, zmm1, zmm2", {0x62, 0xf1, 0x75, 0x48, 0x76, 0xca}, {.p5 = 1, .slots = 1}},
+    {"vpermw zmm0, zmm1, zmm2",
+     {0x62, 0xf2, 0xf5, 0x48, 0x8d, 0xc2},
+     {.p0 = 1, .p5 = 1, .slots = 2}},
+    {"vpmovzxbd zmm0, [rsi]",
+     {0x62, 0xf2, 0x7d, 0x48, 0x31, 0x06},
+     {.load = 1, .p5 = 1, .slots = 1}},
+    {"vcvtph2ps zmm0, [rsi]",
+     {0x62, 0xf2, 0x7d, 0x48, 0x13, 0x06},
+     {.load = 1, .p5 = 1, .p05 = 1, .slots = 2}},
+    {"vpmulld zmm0, zmm1, dword [rsi]{1to16}",
+     {0x62, 0xf2, 0x75, 0x58, 0x40, 0x06},
+     {.load = 1, .p05 = 2, .slots = 2}},
+    {"vpsrld zmm0, [rsi], 4",
+     {0x62, 0xf1, 0x7d, 0x48, 0x72, 0x16, 0x04},
+     {.load = 1, .p0 = 1, .slots = 1}},
+    {"vpshufd zmm0, zmm1, 0xd8", {0x62, 0xf1, 0x7d, 0x48, 0x70, 0xc1, 0xd8}, {.p5 = 1, .slots = 1}},
+    {"ldmxcsr [rsi]", {0x0f, 0xae, 0x16}, {.load = 1, .scalar = 1, .slots = 1, .alone = 5}},
     {"kmovd k1, eax", {0xc5, 0xfb, 0x92, 0xc8}, {.p5 = 1, .slots = 1}},
     {"add rax, 64", {0x48, 0x83, 0xc0, 0x40}, {.scalar = 1, .slots = 1}},
     {"add rax, [rdi+8]", {0x48, 0x03, 0x47, 0x08}, {.load = 1, .scalar = 1, .slots = 1}},
@@ -284,6 +301,27 @@ TEST_F(StaticModel, OccupancyOfWholeCallsAtK4096) {
   }
 }
 
+// design.md section 8: groups of 128 at M = 32, on weights that were decoded before. W4A8 waits for
+// its loads, and for little else.
+TEST_F(StaticModel, OccupancyOfInt4InGroupsOf128) {
+  const auto front = [](const char* types) {
+    return std::string("int4_gemm.amx.") + types + "bf16.mr32.nr2.pf2.epi=none.t64.sf16.";
+  };
+  for (const char* zeros : {"z8", "zu8", "zf32"}) {
+    const StaticRow row = static_rows({front("bf16bf16") + zeros})[0];
+    EXPECT_EQ(row.model.tile_dots, 512u) << row.kernel;
+    EXPECT_GE(row.model.occupancy(), 0.75) << row.kernel;
+  }
+  for (const auto& [types, zeros] :
+       {std::pair{"s8s8", "z8"}, std::pair{"s8s8", "zu8"}, std::pair{"s8u8", "zf32"}}) {
+    const StaticRow row = static_rows({front(types) + zeros})[0];
+    const PortUse total = row.model.total();
+    EXPECT_EQ(row.model.tile_dots, 256u) << row.kernel;
+    EXPECT_GE(row.model.occupancy(), 0.60) << row.kernel;
+    EXPECT_GE(cycles(total, binding(total)), 0.90 * row.model.duration()) << row.kernel;
+  }
+}
+
 // The dot products come with what surrounds them: phases in order, none missing, nothing counted
 // twice.
 TEST_F(StaticModel, PhasesOfAKernel) {
@@ -291,10 +329,46 @@ TEST_F(StaticModel, PhasesOfAKernel) {
     const CallModel model = static_rows({name})[0].model;
     std::vector<std::string> phases;
     for (const CodePhase& phase : model.phases) phases.push_back(phase.name);
-    EXPECT_EQ(phases, (std::vector<std::string>{"start", "k_loop", "stage", "rows", "end"}))
-        << name;
+    const StaticKernel kernel = static_kernel(name);
+    std::vector<std::string> want = {"start", "k_loop", "stage", "rows", "end"};
+    if (!kernel.tiles) want = {"start", "k_loop", "rows", "end"};
+    if (kernel.decodes) want = {"start", "panels", "end"};
+    EXPECT_EQ(phases, want) << name;
+    if (!kernel.tiles) continue;
     EXPECT_EQ(model.phases[1].use.tile, model.total().tile) << name;
     EXPECT_EQ(model.total().alone, 0) << name;
+  }
+}
+
+// Groups of 128 of K: their tiles, stored once each; 16 rows of 16 columns are folded one by one.
+TEST_F(StaticModel, GroupsAreMultipliedAndFolded) {
+  struct Kind {
+    const char* types;
+    int64_t tile_depth;
+  };
+  for (const Kind& kind : {Kind{"s8s8", 64}, Kind{"s8u8", 64}, Kind{"bf16bf16", 32}}) {
+    for (const int64_t k : {128, 256, 4096}) {
+      const StaticKernel kernel = static_kernel(std::string("int4_gemm.amx.") + kind.types +
+                                                "bf16.mr32.nr2.pf2.epi=none.t64.sf16.z8");
+      const StaticCall call{32, 32, k};
+      const CallModel model = model_of(kernel, call);
+      const int64_t tiles = 4 * k / kind.tile_depth;
+      EXPECT_EQ(static_cast<int64_t>(model.tile_dots), tiles) << kernel.code.name << ' ' << k;
+      EXPECT_EQ(tile_dots_of(kernel, call), tiles) << kernel.code.name << ' ' << k;
+      EXPECT_EQ(model.tile_loads, model.tile_dots) << kernel.code.name << ' ' << k;
+      EXPECT_EQ(static_cast<int64_t>(model.tile_stores), 4 * k / 128) << kernel.code.name;
+    }
+  }
+}
+
+// A line of codes becomes two of s8 or four of bf16, each stored whole.
+TEST_F(StaticModel, DecodingIsBoundByStoresOrVectors) {
+  for (const auto& [name, lines] :
+       {std::pair{"int4_decode.avx512.u4s8.z8", 2}, std::pair{"int4_decode.avx512.u4bf16.z8", 4}}) {
+    const StaticRow row = static_rows({name})[0];
+    EXPECT_EQ(row.call.n, 32) << name;
+    EXPECT_EQ(cycles(row.model.phases[1].use, Port::kStore), 2.0 * 4096 / 8 * lines) << name;
+    EXPECT_EQ(row.model.tile_dots, 0u) << name;
   }
 }
 

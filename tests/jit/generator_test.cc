@@ -135,6 +135,8 @@ TEST(Generators, NamesOfInt4KernelsParseAsTheyAreWrittenOnly) {
   }
   const std::string amx = "int4_gemm.amx.s8u8bf16.mr32.nr2.pf0.epi=none";
   EXPECT_TRUE(parse_int4_gemm_amx(amx + ".t64.sf16.zu8.wide").has_value());
+  EXPECT_FALSE(parse_int4_gemm_amx("int4_gemm.amx.bf16s8bf16.mr32.nr2.pf0.epi=none.t64.sf16.z8")
+                   .has_value());
   EXPECT_FALSE(parse_int4_gemm_avx512(amx + ".t64.sf16.zu8").has_value());
   for (const char* end :
        {"", ".t64", ".sf16.z8", ".t064.sf16.z8", ".sf16.z8.t64", ".t64.sf16.z8.fma"}) {
@@ -142,7 +144,8 @@ TEST(Generators, NamesOfInt4KernelsParseAsTheyAreWrittenOnly) {
   }
   for (const char* name :
        {"int4_decode.avx512.u4u8.z8", "int4_decode.avx512.u4bf16", "int4_decode.avx512.u4s8",
-        "int4_decode.avx512.u4bf16.poison.z8", "int4_decode.avx512.u4u8.poison.poison"}) {
+        "int4_decode.avx512.u4s16.z8", "int4_decode.avx512.u4bf16.poison.z8",
+        "int4_decode.avx512.u4u8.poison.poison"}) {
     EXPECT_FALSE(parse_int4_decode_avx512(name).has_value()) << name;
   }
 }

@@ -66,7 +66,7 @@ struct Int4Block {
   int a_at(int m, int d) const { return a[size(m * depth() + d)]; }
   int& q_at(int c, int d) { return q[size(c * depth() + d)]; }
   int q_at(int c, int d) const { return q[size(c * depth() + d)]; }
-
+  float zero_at(int c, int d) const { return zero[size(c * groups + d / padded)]; }
   int64_t row_sum(int m, int g) const {
     int64_t sum = 0;
     for (int d = g * padded; d < (g + 1) * padded; ++d) sum += a_at(m, d);
@@ -109,37 +109,37 @@ struct Int4Block {
     std::vector<uint32_t> out(q.size() / 8, 0);
     for (int c = 0; c < columns(); ++c) {
       for (int d = 0; d < depth(); ++d) {
-        const int line = c / 16 * (depth() / 8) + d / 8;
-        out[size(line * 16 + c % 16)] |= static_cast<uint32_t>(q_at(c, d)) << (4 * kNibble[d % 8]);
+        const int at = (c / 16 * (depth() / 8) + d / 8) * 16 + c % 16;
+        out[size(at)] |= static_cast<uint32_t>(q_at(c, d)) << (4 * kNibble[d % 8]);
       }
     }
     return out;
   }
-  /// What is made of them for s8 rows: four depths a line, bytes in the order 0, 2, 1, 3.
-  std::vector<uint8_t> codes() const {
+  /// What is made of them for s8 rows: quads, of q or of q - z.
+  std::vector<uint8_t> quads(bool subtracted) const {
     std::vector<uint8_t> out(q.size());
     for (int c = 0; c < columns(); ++c) {
       for (int d = 0; d < depth(); ++d) {
+        const int z = subtracted ? static_cast<int>(zero_at(c, d)) : 0;
         const int line = c / 16 * (depth() / 4) + d / 4;
-        out[size(line * 64 + c % 16 * 4 + kQuad[d % 4])] = static_cast<uint8_t>(q_at(c, d));
+        out[size(line * 64 + c % 16 * 4 + kQuad[d % 4])] = static_cast<uint8_t>(q_at(c, d) - z);
       }
     }
     return out;
   }
-  /// And for bf16 rows: q - z, two depths a line; z is 0 where it is a float.
+  /// And for bf16 rows: pairs of q - z, z 0 where it is a float.
   std::vector<uint16_t> pairs() const {
     std::vector<uint16_t> out(q.size());
     for (int c = 0; c < columns(); ++c) {
       for (int d = 0; d < depth(); ++d) {
-        const float z =
-            config.zeros == Int4Zeros::kF32 ? 0.0f : zero[size(c * groups + d / padded)];
-        const int line = c / 16 * (depth() / 2) + d / 2;
-        out[size(line * 32 + c % 16 * 2 + d % 2)] = bf16_bits(static_cast<float>(q_at(c, d)) - z);
+        const float z = config.zeros == Int4Zeros::kF32 ? 0.0f : zero_at(c, d);
+        const int at = (c / 16 * (depth() / 2) + d / 2) * 32 + c % 16 * 2 + d % 2;
+        out[size(at)] = bf16_bits(static_cast<float>(q_at(c, d)) - z);
       }
     }
     return out;
   }
-  /// [panel][groups + gap][16] of `T`; what lies in the gap is not read.
+  /// [panel][groups + gap][16]; what lies in the gap is not read.
   template <typename T, typename Convert>
   std::vector<T> by_panel(const std::vector<float>& values, int gap, const Convert& convert) const {
     std::vector<T> out(groups == 0 ? 0 : size((panels * (groups + gap) - gap) * 16), T{0x7f});

@@ -36,7 +36,7 @@ class Int4Call {
         rows_(guarded(block.rows_bytes(f32), flush)),
         panels_(b == DType::kU4     ? guarded(block.packed(), flush)
                 : b == DType::kBF16 ? guarded(block.pairs(), flush)
-                                    : guarded(block.codes(), flush)),
+                                    : guarded(block.quads(b == DType::kS8), flush)),
         scales_(guarded(block.scales(kGap), flush)),
         zeros_(guarded(block.zeros(kGap), flush)),
         sums_(guarded(block.group_sums(kGap), flush)),
@@ -51,7 +51,7 @@ class Int4Call {
     const int a_bytes =
         block.depth() == 0 ? 0 : static_cast<int>(rows_.size()) / block.rows / block.depth();
     group_bytes_of_a_ = a_bytes * block.padded;
-    const int depths_of_line = b == DType::kU4 ? 8 : b == DType::kU8 ? 4 : 2;
+    const int depths_of_line = b == DType::kU4 ? 8 : b == DType::kBF16 ? 2 : 4;
     group_bytes_of_b_ = block.padded / depths_of_line * 64;
     const int tile = block.config.a == DType::kS8 ? tile_depth : tile_depth / 2;
     args.a = rows_.data();

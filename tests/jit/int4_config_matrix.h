@@ -18,7 +18,9 @@ inline std::vector<GroupConfig> all_groups() {
   for (DType a : {DType::kS8, DType::kBF16}) {
     for (DType scale : {DType::kF16, DType::kBF16, DType::kF32}) {
       for (Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
-        for (bool wide : {false, true}) all.push_back({a, scale, zeros, wide});
+        for (bool wide : {false, true}) {
+          for (bool subtracted : {false, true}) all.push_back({a, scale, zeros, wide, subtracted});
+        }
       }
     }
   }

@@ -23,13 +23,15 @@ class Int4Decode : public KernelTest {
   /// Groups from..to - 1 of all panels of the block, against what the block says they are. Between
   /// the panels lies as much again that must stay as it is.
   void check(const Int4Block& block, DType to_type, int from, int to, int64_t ahead, Flush flush) {
-    const bool u8 = to_type == DType::kU8;
-    const Int4Zeros zeros = u8 ? Int4Zeros::kSymmetric : block.config.zeros;
-    const KernelHandle kernel = make(Int4DecodeAvx512Config{to_type, zeros, true});
+    const bool quads = to_type != DType::kBF16;
+    Int4DecodeAvx512Config config{to_type, block.config.zeros, true};
+    if (to_type == DType::kU8) config.zeros = Int4Zeros::kSymmetric;
+    if (invalid(config) != nullptr) return;
+    const KernelHandle kernel = make(config);
     ASSERT_NE(kernel, nullptr);
     const GuardBuffer b = guarded(block.packed(), flush);
     const GuardBuffer zero = guarded(block.zeros(kGap), flush);
-    const auto line_bytes = static_cast<size_t>(u8 ? 128 : 256);
+    const auto line_bytes = static_cast<size_t>(quads ? 128 : 256);
     const auto group_lines = static_cast<size_t>(block.padded / 8);
     const size_t bytes = static_cast<size_t>(to - from) * group_lines * line_bytes;
     const auto panels = static_cast<size_t>(block.panels);
@@ -48,7 +50,8 @@ class Int4Decode : public KernelTest {
     args.ahead = ahead;
     kernel->call(args);
     EXPECT_TRUE(out.slack_intact());
-    const std::vector<std::byte> all = u8 ? bytes_of(block.codes()) : bytes_of(block.pairs());
+    const std::vector<std::byte> all =
+        quads ? bytes_of(block.quads(to_type == DType::kS8)) : bytes_of(block.pairs());
     const size_t of_panel = all.size() / panels;
     for (size_t p = 0; p < panels; ++p) {
       const std::byte* want =
@@ -84,6 +87,11 @@ TEST_F(Int4Decode, LiteralLine) {
   make(Int4DecodeAvx512Config{DType::kU8, Int4Zeros::kSymmetric, true})->call(args);
   // Byte 2 of the column's quad: depths stand in the order 0, 2, 1, 3.
   for (int i = 0; i < 128; ++i) ASSERT_EQ(quads[i], i == 4 * 2 + 2 ? 5 : 0) << i;
+  make(Int4DecodeAvx512Config{DType::kS8, Int4Zeros::kInteger, true})->call(args);
+  for (int i = 0; i < 128; ++i) {
+    const int want = i == 4 * 2 + 2 ? 0xfe : i % 64 / 4 == 2 ? 0xf9 : 0;  // -2, -7
+    ASSERT_EQ(quads[i], want) << i;
+  }
   args.to = pairs;
   make(Int4DecodeAvx512Config{DType::kBF16, Int4Zeros::kInteger, true})->call(args);
   for (int i = 0; i < 128; ++i) {
@@ -109,8 +117,9 @@ TEST_F(Int4Decode, EveryCodeInEveryPlaceWithEveryZeroPoint) {
         }
       }
     }
-    ASSERT_NO_FATAL_FAILURE(check(block, DType::kBF16, 0, 17, 0, Flush::kEnd));
-    ASSERT_NO_FATAL_FAILURE(check(block, DType::kU8, 0, 17, 0, Flush::kEnd));
+    for (const DType type : {DType::kU8, DType::kS8, DType::kBF16}) {
+      ASSERT_NO_FATAL_FAILURE(check(block, type, 0, 17, 0, Flush::kEnd));
+    }
   }
 }
 
@@ -127,7 +136,7 @@ TEST_F(Int4Decode, EveryNumberOfPanelsGroupsAndLines) {
           const int to = from + 1 + static_cast<int>(numbers.next() % static_cast<uint64_t>(left));
           const auto far = static_cast<int64_t>(numbers.next());
           const int64_t ahead = lines % 2 == 0 ? far : 1024;
-          for (const DType type : {DType::kU8, DType::kBF16}) {
+          for (const DType type : {DType::kU8, DType::kS8, DType::kBF16}) {
             for (const Flush flush : {Flush::kEnd, Flush::kStart}) {
               ASSERT_NO_FATAL_FAILURE(check(block, type, from, to, ahead, flush));
             }

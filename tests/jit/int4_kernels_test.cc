@@ -134,20 +134,24 @@ TEST_F(Int4Kernels, EveryScaleOfEveryZeroPoint) {
   }
 }
 
-// Sums of q a and z sum(a) beyond 2^24, whose difference f32 holds: 16,384 columns of 127, codes 15
-// but for one 14, zero point 15.
+/// Sums of q a and z sum(a) beyond 2^24, whose difference f32 holds: 16,384 columns of 127, codes
+/// 15 but for one 14, zero point 15.
+Int4Block wide_block(const GroupConfig& groups, Numbers& numbers) {
+  Int4Block block(2, 1, 1, 16384, 0, groups, numbers);
+  std::fill(block.a.begin(), block.a.end(), 127);
+  std::fill(block.q.begin(), block.q.end(), 15);
+  for (int c = 0; c < 16; ++c) block.q_at(c, 1000 * c + 3) = 14;
+  std::fill(block.zero.begin(), block.zero.end(), 15.0f);
+  return block;
+}
+
 TEST_F(Int4Kernels, WideGroupsSubtractIntegers) {
-  constexpr int kColumns = 16384;
   for (const DType b : {DType::kU4, DType::kU8}) {
     const GroupConfig groups{
         .a = DType::kS8, .scale = DType::kF32, .zeros = Int4Zeros::kInteger, .wide = true};
     const KernelHandle kernel = make(Int4GemmAvx512Config{{2, 1, 0, true, kLinear}, b, groups});
     Numbers numbers(24);
-    Int4Block block(2, 1, 1, kColumns, 0, groups, numbers);
-    std::fill(block.a.begin(), block.a.end(), 127);
-    std::fill(block.q.begin(), block.q.end(), 15);
-    for (int c = 0; c < 16; ++c) block.q_at(c, 1000 * c + 3) = 14;
-    std::fill(block.zero.begin(), block.zero.end(), 15.0f);
+    const Int4Block block = wide_block(groups, numbers);
     Int4Call call(block, b, false, 0, Flush::kEnd);
     call.args.n = 16;
     call.run(*kernel, {}, numbers);
@@ -215,16 +219,29 @@ TEST_F(Int4Kernels, GateAndUp) {
   }
 }
 
+/// What tiles multiply: with s8 rows also weights whose zero points are subtracted.
+std::vector<GroupConfig> tile_kinds() {
+  std::vector<GroupConfig> all = group_kinds();
+  for (Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger}) {
+    all.push_back({.a = DType::kS8, .zeros = zeros, .subtracted = true});
+  }
+  return all;
+}
+
+DType decoded(const GroupConfig& groups) {
+  if (groups.a != DType::kS8) return DType::kBF16;
+  return groups.subtracted ? DType::kS8 : DType::kU8;
+}
+
 class Int4AmxKernels : public AmxKernelTest {
  protected:
   void check(const Int4GemmAmxConfig& config, int rows, int groups, int tiles, Numbers& numbers) {
     const KernelHandle kernel = make(config);
     ASSERT_NE(kernel, nullptr);
-    const bool s8 = config.groups.a == DType::kS8;
     const int padded = tiles * config.tile_depth;
     const int missing = groups == 0 ? 0 : static_cast<int>(numbers.next() % 8);
     const Int4Block block(rows, config.nr, groups, padded, missing, config.groups, numbers);
-    Int4Call call(block, s8 ? DType::kU8 : DType::kBF16, false, config.tile_depth,
+    Int4Call call(block, decoded(config.groups), false, config.tile_depth,
                   numbers.next() % 2 == 0 ? Flush::kEnd : Flush::kStart);
     const int n = columns_of(config.nr, numbers);
     call.args.n = n;
@@ -239,7 +256,7 @@ class Int4AmxKernels : public AmxKernelTest {
 TEST_F(Int4AmxKernels, EveryShapeTileAndZeroPoint) {
   Numbers numbers(31);
   int kernels = 0;
-  for (const GroupConfig& groups : group_kinds()) {
+  for (const GroupConfig& groups : tile_kinds()) {
     for (int tile_depth = 8; tile_depth <= 64; tile_depth += 8) {
       for (const int mr : {16, 32}) {
         for (int nr = 1; nr <= 64 / mr; ++nr) {
@@ -256,12 +273,12 @@ TEST_F(Int4AmxKernels, EveryShapeTileAndZeroPoint) {
       }
     }
   }
-  EXPECT_EQ(kernels, 7 * 8 * (4 + 2));
+  EXPECT_EQ(kernels, 9 * 8 * (4 + 2));
 }
 
 TEST_F(Int4AmxKernels, EveryNumberOfRowsAndGroups) {
   Numbers numbers(32);
-  for (const GroupConfig& groups : group_kinds()) {
+  for (const GroupConfig& groups : tile_kinds()) {
     for (int rows = 1; rows <= 32; ++rows) {
       const Int4GemmAmxConfig config{
           {rows > 16 ? 32 : 16, 2, 0, true, kLinear}, groups, 8 * (1 + rows % 8)};
@@ -270,34 +287,34 @@ TEST_F(Int4AmxKernels, EveryNumberOfRowsAndGroups) {
   }
 }
 
-// As for avx512: the difference of two sums beyond 2^24.
-TEST_F(Int4AmxKernels, WideGroupsSubtractIntegers) {
-  constexpr int kColumns = 16384;
-  const GroupConfig groups{
-      .a = DType::kS8, .scale = DType::kF32, .zeros = Int4Zeros::kInteger, .wide = true};
-  const KernelHandle kernel = make(Int4GemmAmxConfig{{16, 1, 0, true, kLinear}, groups, 64});
-  Numbers numbers(33);
-  Int4Block block(2, 1, 1, kColumns, 0, groups, numbers);
-  std::fill(block.a.begin(), block.a.end(), 127);
-  std::fill(block.q.begin(), block.q.end(), 15);
-  for (int c = 0; c < 16; ++c) block.q_at(c, 1000 * c + 3) = 14;
-  std::fill(block.zero.begin(), block.zero.end(), 15.0f);
-  Int4Call call(block, DType::kU8, false, 64, Flush::kEnd);
-  call.args.n = 16;
-  call.run(*kernel, {}, numbers);
-  call.expect(16, kernel->name);
+// The difference of two sums beyond 2^24, or weights that differ already: the same bits.
+TEST_F(Int4AmxKernels, WideGroupsAndSubtractedZeros) {
+  for (const bool subtracted : {false, true}) {
+    const GroupConfig groups{.a = DType::kS8,
+                             .scale = DType::kF32,
+                             .zeros = Int4Zeros::kInteger,
+                             .wide = !subtracted,
+                             .subtracted = subtracted};
+    const KernelHandle kernel = make(Int4GemmAmxConfig{{16, 1, 0, true, kLinear}, groups, 64});
+    Numbers numbers(33);
+    const Int4Block block = wide_block(groups, numbers);
+    Int4Call call(block, decoded(groups), false, 64, Flush::kEnd);
+    call.args.n = 16;
+    call.run(*kernel, {}, numbers);
+    call.expect(16, kernel->name);
+  }
 }
 
 // As many dot products as the block has tiles, whatever its groups are.
 TEST_F(Int4AmxKernels, DotProductsAndLoadsAreCounted) {
   if (!emulated()) GTEST_SKIP() << "not run: only the emulator counts";
   Numbers numbers(34);
-  for (const GroupConfig& groups : group_kinds()) {
+  for (const GroupConfig& groups : tile_kinds()) {
     const Int4GemmAmxConfig config{{32, 2, 0, true, kLinear}, groups, 64};
     const KernelHandle kernel = make(config);
     const Int4Block block(29, 2, 3, 128, 0, groups, numbers);
     const bool s8 = groups.a == DType::kS8;
-    Int4Call call(block, s8 ? DType::kU8 : DType::kBF16, false, 64, Flush::kEnd);
+    Int4Call call(block, decoded(groups), false, 64, Flush::kEnd);
     call.args.n = 32;
     const amx_emu::Counters before = amx_emu::thread_counters();
     call.run(*kernel, {}, numbers);
