@@ -38,10 +38,9 @@ constexpr int kPrefetch = 4096;
 // A single stream is read from memory only as fast as it is fetched ahead.
 constexpr int kPrefetchAlone = 8192;
 
-// Decoded weights: written, and read again at once. For tiles they stay in L1, where they are
-// loaded at twice the rate of L2 (64 rows of W4A16, one thread: 2565 us, 3432 with 64 KiB,
-// bench/NOTES.md).
-constexpr int64_t kTilesForDecoded = 16 << 10;
+// Decoded weights: written, and read again at once. For tiles they stay in L1 beside the rows and
+// the sums: 64 rows of W4A8 take 732 us with 8 KiB, 1126 with 16 (bench/NOTES.md).
+constexpr int64_t kTilesForDecoded = 8 << 10;
 
 int64_t decoded_chunk(const GemmFacts& facts) noexcept {
   return facts.tiles() ? kTilesForDecoded : kL2ForChunk;
@@ -75,7 +74,8 @@ struct RegisterBlock {
 // Tiles of accumulators are four whatever the shape; two by two need the fewest loads. One tile of
 // rows is wide instead.
 RegisterBlock register_block(const GemmFacts& facts, int64_t m) noexcept {
-  if (facts.tiles()) return m <= kTileRows ? RegisterBlock{16, 4} : RegisterBlock{32, 2};
+  if (facts.tiles() && m <= kTileRows) return {kTileRows, facts.decodes() ? 2 : 4};
+  if (facts.tiles()) return {2 * kTileRows, 2};
   const auto legal = [&](int nr) { return !facts.pairs || nr % 2 == 0; };
   if (m <= kMostBlockRows) {
     for (int nr : {4, 3, 2, 1}) {

@@ -36,8 +36,10 @@ namespace {
 // threads, 4096 x 4096: 64 rows 1277 GOP/s in registers, 1100 from scratch; 128 rows 1214 and 1326.
 constexpr int64_t kFewS8RowsInRegisters = 64;
 constexpr int64_t kFewRowsInRegisters = kMostBlockRows;
-// And rather than by tiles: one block on avx512. 16 rows take 553 us there and 833 us in tiles.
-constexpr int64_t kFewS8RowsForTiles = kMostBlockRows;
+// Rows up to which level amx uses avx512 kernels: one row of W4A16 takes 346 us there and 412 in
+// tiles, 3 rows 537 and 409; 8 rows of W4A8 335 and 364, 12 rows 424 and 382.
+constexpr int64_t kFewS8RowsOnAvx512 = 8;
+constexpr int64_t kFewBf16RowsOnAvx512 = 2;
 
 Status check(const Int4GemmDesc& desc) noexcept {
   if (const Status s = check_gemm_desc(desc, kMaxInt4K); !s.ok()) return s;
@@ -111,7 +113,9 @@ class Families {
     if (ctx_.level >= IsaLevel::kAmx) {
       if (const Status s = add_decoded(IsaLevel::kAmx); !s.ok()) return s;
       if (integer_ || tile_lines() != 0 || desc_.invariance == Invariance::kFastest) {
-        spec_.gemm.few_rows = integer_ ? kFewS8RowsForTiles : kFewRowsOnAvx512;
+        spec_.gemm.few_rows = integer_            ? kFewS8RowsOnAvx512
+                              : tile_lines() != 0 ? kFewBf16RowsOnAvx512
+                                                  : kFewRowsOnAvx512;
         add_packed();
       }
       return {};

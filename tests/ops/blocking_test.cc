@@ -282,11 +282,12 @@ TEST(GroupedBlocking, DecodedChunksFitTheirCache) {
   }
 }
 
-// W4A16 of 4096 x 4096 in groups of 128: two panels of 128 columns are 8 KiB of bf16, four of u8.
+// W4A16 of 4096 x 4096 in groups of 128: two panels of 128 columns are 8 KiB of bf16.
 TEST(GroupedBlocking, DecodedChunksOfAModel) {
-  EXPECT_EQ(default_blocking(grouped(4096, 128, 2, 16, true), 64).kc, 256);
-  EXPECT_EQ(default_blocking(grouped(4096, 128, 1, 8, true), 64).kc, 512);
-  EXPECT_EQ(default_blocking(grouped(4096, 128, 2, 16, true), 16).kc, 128);  // by four panels
+  EXPECT_EQ(default_blocking(grouped(4096, 128, 2, 16, true), 64).kc, 128);
+  EXPECT_EQ(default_blocking(grouped(4096, 128, 1, 8, true), 64).kc, 256);
+  EXPECT_EQ(default_blocking(grouped(4096, 128, 2, 16, true), 16).kc, 128);
+  EXPECT_EQ(default_blocking(grouped(4096, 128, 2, 16, true), 16).nr, 2);
   EXPECT_EQ(default_blocking(grouped(4096, 4096, 2, 16, true), 64).kc, 0);
 }
 
