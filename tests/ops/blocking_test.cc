@@ -266,7 +266,7 @@ TEST(GroupedBlocking, IsLegalAndCutsBetweenGroups) {
 TEST(GroupedBlocking, DecodedChunksFitTheirCache) {
   for (const GemmFacts& facts : grouped_facts()) {
     if (!facts.decodes()) continue;
-    const int64_t cache = facts.tiles() ? 16 << 10 : 256 << 10;
+    const int64_t cache = facts.tiles() ? 8 << 10 : 256 << 10;
     for (int64_t m : {1, 8, 16, 17, 64, 1000}) {
       const GemmBlocking b = default_blocking(facts, m);
       const int64_t depth = b.kc == 0 ? facts.k : b.kc;
