@@ -26,11 +26,27 @@ int64_t bytes_of_panel(const GemmFacts& facts) noexcept {
   return ceil_div(facts.packed_bytes(facts.k), tile) * tile;
 }
 
-/// Whether rows `step` bytes apart, as the heads of [M, 128, 128] have them, are copied closer
-/// together: where one register block would push its own out of L1. More rows than a block's pass
-/// in small blocks, which are better read as they come (bench/NOTES.md).
-bool spreads(const GemmFacts& facts, int64_t step, int64_t m) noexcept {
-  return !facts.tiles() && m <= kMostBlockRows && meet_in_l1(step, m);
+// Tiles: that many rows a multiple of this apart push each other out of L2 before the next columns
+// read them again. With as many columns as this the copy is paid for: 1.15 to 1.45 of the speed,
+// where fewer rows or columns lose up to 15 % (bench/NOTES.md).
+constexpr int64_t kFewestSpreadTileRows = 256;
+constexpr int64_t kFewestSpreadTileColumns = 512;
+constexpr int64_t kMeetInL2 = 8192;
+// Copied together, they should still be in L2 when they are multiplied, beside the weights.
+constexpr int64_t kSpreadAtOnce = 128 << 10;
+constexpr int64_t kMostSpreadTileRows = 128;
+
+/// How many rows `step` bytes apart, as the heads of [M, 128, 128] have them, are copied closer
+/// together at a time; 0: they are read as they come. Copied are rows of one register block that
+/// would push its own out of L1 (those of more rows, which pass in small blocks, are better read as
+/// they come), and those of many tiles.
+int64_t spread_rows(const GemmPlan& plan, const GemmFacts& facts, int64_t step,
+                    int64_t m) noexcept {
+  if (!facts.tiles()) return m <= kMostBlockRows && meet_in_l1(step, m) ? m : 0;
+  if (m < kFewestSpreadTileRows || plan.spec().problem.n < kFewestSpreadTileColumns) return 0;
+  if (step % kMeetInL2 != 0) return 0;
+  const int64_t fitting = kSpreadAtOnce / std::max<int64_t>(facts.k * facts.a_bytes, 1);
+  return std::clamp(fitting / 32 * 32, int64_t{32}, kMostSpreadTileRows);
 }
 
 /// One thread's share of a call.
@@ -211,10 +227,13 @@ BmmScratch bmm_scratch(const GemmPlan& plan, int64_t max_m, bool plain) noexcept
   scratch.rows_at_once = rows;
   if (widens) {
     scratch.row_bytes = PreparedRows(RowPreparation::kWiden, rows, facts.k, 1).bytes();
-  } else if (spreads(facts, 0, std::min<int64_t>(rows, kMostBlockRows))) {
-    scratch.row_bytes =
-        PreparedRows(RowPreparation::kSpread, std::min<int64_t>(rows, kMostBlockRows), facts.k, 1)
-            .bytes();
+  } else {
+    // Rows at step 0 meet everywhere.
+    const int64_t most = facts.tiles() ? max_m : std::min<int64_t>(rows, kMostBlockRows);
+    const int64_t spread = spread_rows(plan, facts, 0, most);
+    if (spread != 0) {
+      scratch.row_bytes = PreparedRows(RowPreparation::kSpread, spread, facts.k, 1).bytes();
+    }
   }
   if (plain) {
     const int64_t bytes = std::max<int64_t>(bytes_of_panel(facts), 64);
@@ -228,8 +247,12 @@ BmmScratch bmm_scratch(const GemmPlan& plan, int64_t max_m, bool plain) noexcept
 void run_bmm(ThreadPool& pool, BmmCall* call) noexcept {
   const GemmFamily& family = call->plan->family(call->m);
   call->rows = family.rows;
-  if (family.rows == RowPreparation::kNone && spreads(family.facts, call->run.a_stride, call->m)) {
-    call->rows = RowPreparation::kSpread;
+  if (family.rows == RowPreparation::kNone) {
+    const int64_t rows = spread_rows(*call->plan, family.facts, call->run.a_stride, call->m);
+    if (rows != 0) {
+      call->rows = RowPreparation::kSpread;
+      call->scratch.rows_at_once = rows;
+    }
   }
   if (call->plain()) {
     call->run.panel_bytes = bytes_of_panel(family.facts);

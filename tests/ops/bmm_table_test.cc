@@ -98,6 +98,23 @@ TEST_P(BmmTableTest, RowsThatMeetInACache) {
   }
 }
 
+// Many rows a multiple of 8 KiB apart are copied in parts where tiles read them for many columns.
+TEST_P(BmmTableTest, RowsThatMeetInL2) {
+  for (const auto& [batch, m, n, k] :
+       {std::tuple<int64_t, int64_t, int64_t, int64_t>{2, 255, 512, 33},
+        {2, 256, 511, 33},
+        {2, 256, 512, 33},
+        {2, 300, 513, 33},
+        {1, 260, 512, 1100}}) {
+    BmmCase c = make_bmm(b(), batch, m, n, k);
+    c.a_pad = 4096 / batch - k;
+    c.fill = Fill::kExact;
+    BmmData data(c);
+    ASSERT_EQ(data.a.view().row_stride * 2 % 8192, 0);
+    EXPECT_TRUE(check_bmm(ctx(), c));
+  }
+}
+
 TEST_P(BmmTableTest, ShapesOfMla) {
   const int64_t heads = isa().name == "amx_emulated" ? 3 : 22;
   for (const int64_t m : {1, 4, 16, 20}) {
