@@ -25,17 +25,12 @@ class Region {
 
  private:
   friend class BatchRegion;
-  Region moved_by(uint64_t bytes) const noexcept;
   bool empty() const noexcept { return rows_ == 0 || row_bytes_ == 0; }
-  bool one_piece() const noexcept { return rows_ == 1 || step_ == row_bytes_; }
-  uint64_t row_begin(uint64_t row) const noexcept { return begin_ + row * step_; }
-  uint64_t end() const noexcept { return row_begin(rows_ - 1) + row_bytes_; }
-  bool touches(uint64_t begin, uint64_t end) const noexcept;
 
   uint64_t begin_ = 0;
-  uint64_t rows_ = 0;
-  uint64_t row_bytes_ = 0;
-  uint64_t step_ = 0;
+  int64_t rows_ = 0;
+  int64_t row_bytes_ = 0;
+  int64_t step_ = 0;
 };
 
 /// The bytes of a batch of matrices, the gaps between rows and matrices again not among them: heads
@@ -51,9 +46,12 @@ class BatchRegion {
   }
 
  private:
-  Region first_;         ///< a matrix, one row of all matrices, or everything
-  uint64_t pieces_ = 1;  ///< of its form, `step_` bytes apart
-  uint64_t step_ = 0;
+  /// From the first byte to behind the last.
+  int64_t extent() const noexcept;
+
+  Region first_;        ///< a matrix, or everything
+  int64_t pieces_ = 1;  ///< of its form, `step_` bytes apart
+  int64_t step_ = 0;
 };
 
 /// Whether two rows of the batch, of one matrix or of two, share an element.

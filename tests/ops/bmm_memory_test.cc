@@ -230,12 +230,12 @@ TEST(BatchOverlap, LargeBatchesThatInterleave) {
   EXPECT_GT(apart, 500);
 }
 
-// run() pays for the check. Comparing every matrix with every other would take a quarter of an hour
-// a layout here; nothing reads the memory, which is not there.
+// run() pays for the check. Comparing every row or even every matrix with every other would take
+// hours a layout here; nothing reads the memory, which is not there.
 TEST(BatchOverlap, CostsOnePassOverTheBatch) {
   constexpr int64_t kBatch = 1 << 20;
   const int8_t base[64] = {};
-  for (const int64_t rows : {2, 3}) {
+  for (const int64_t rows : {int64_t{2}, int64_t{3}, kBatch - 1}) {
     const struct {
       const char* name;
       int64_t batch_stride, row_stride;
@@ -243,15 +243,48 @@ TEST(BatchOverlap, CostsOnePassOverTheBatch) {
         {"a row to spare behind each matrix", 32 * (rows + 1), 32},
         {"a gap behind each row of all heads", 32, 32 * kBatch + 32},
         {"rows of late heads behind the next row of early ones", 32, 32 * (kBatch / 2) + 16},
+        {"rows of each head behind many rows of those before", 32, 32 * 1023 + 16},
     };
     for (const auto& l : layouts) {
       BatchView a{base, DType::kS8, kBatch, rows, 8, l.batch_stride, l.row_stride};
       BatchView c = a;
       c.data = base + 8;
       EXPECT_FALSE(BatchRegion(c).overlaps(BatchRegion(a))) << l.name;
-      a.batch = 1;  // and reaches into the last matrix of c
+      // A row of the last matrix of c's is reached, whatever a's own strides are.
+      a.batch = 2;
+      a.rows = 2;
+      a.row_stride += 32;
+      a.batch_stride += 64;
       a.data = base + (kBatch - 1) * l.batch_stride + 1;
       EXPECT_TRUE(BatchRegion(c).overlaps(BatchRegion(a))) << l.name;
+      EXPECT_TRUE(BatchRegion(a).overlaps(BatchRegion(c))) << l.name;
+      // And from behind its last row none is.
+      a.data = base + (kBatch - 1) * l.batch_stride + (rows - 1) * l.row_stride + 16;
+      EXPECT_FALSE(BatchRegion(c).overlaps(BatchRegion(a))) << l.name;
+    }
+  }
+}
+
+// One column of bytes moved to every place between the rows of a wrapped layout: the answer comes
+// from remainders alone, so each remainder has its turn.
+TEST(BatchOverlap, EveryRemainderOfAWrappedLayout) {
+  const std::vector<int8_t> base(12000);
+  for (const auto& [batch_stride, row_stride] :
+       {std::pair<int64_t, int64_t>{89, 55}, {34, 144}, {97, 30}, {60, 47}, {64, 81}, {7, 610}}) {
+    const BatchView x{base.data(), DType::kS8, 13, 17, 3, batch_stride, row_stride};
+    const std::multiset<int64_t> in_x = bytes_of(x, base.data());
+    for (const auto& [batch, rows, apart, step] :
+         {std::tuple<int64_t, int64_t, int64_t, int64_t>{1, 1, 1, 1},
+          {3, 2, batch_stride, row_stride},
+          {3, 2, batch_stride, row_stride + 1},
+          {2, 3, 77, 100}}) {
+      for (int64_t at = 0; at < 3000; ++at) {
+        const BatchView y{base.data() + at, DType::kS8, batch, rows, 1, apart, step};
+        const bool expected = share_a_byte(bytes_of(y, base.data()), in_x);
+        ASSERT_EQ(BatchRegion(x).overlaps(BatchRegion(y)), expected)
+            << layout_of(x) << "and " << layout_of(y) << "at " << at;
+        ASSERT_EQ(BatchRegion(y).overlaps(BatchRegion(x)), expected) << layout_of(x) << at;
+      }
     }
   }
 }
