@@ -14,8 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 #include <mutex>
+#include <string_view>
 
 #include "tests/support/amx_decode.h"
 #include "tests/support/amx_execute.h"

@@ -29,9 +29,10 @@ struct Epilogue {
 };
 
 /// Whether a row's bits may depend on how many rows a call has ("Numeric contract" in
-/// ops/README.md). At level amx avx512 kernels may stand in for up to 4 rows, which they multiply
-/// as fast as weights arrive. Plans with integer sums (W8A8) always do so, because both give the
-/// same bits; for them, and for every plan below level amx, the two values mean the same.
+/// ops/README.md). At level amx avx512 kernels may stand in for a few rows, which they multiply
+/// as fast as weights arrive. Plans with integer sums (W8A8, W4A8) always do so, because both give
+/// the same bits, and so does W4A16 with most sizes of groups, whose avx512 kernel adds as tiles
+/// do; for them, and for every plan below level amx, the two values mean the same.
 enum class Invariance : uint8_t {
   /// The bits of a row never depend on M. Plans with float sums use one family, chosen by create(),
   /// for every M.

@@ -60,7 +60,8 @@ class QUERN_API Int4Gemm {
   static Result<Int4Gemm> create(const Context& ctx, const Int4GemmDesc& desc);
 
   const Int4GemmDesc& desc() const noexcept;
-  /// As Int8Gemm::isa().
+  /// As Int8Gemm::isa(): at kAmx up to 8 rows of W4A8 and 2 of W4A16 run avx512 kernels, with the
+  /// bits of the others.
   IsaLevel isa() const noexcept;
   /// Packed weights serve W4A16 and W4A8 plans alike: neither `activations` nor `c` is in them.
   Result<PackedWeights> pack(const Int4Weights& w, const PackProgress& progress = {}) const;
