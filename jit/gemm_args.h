@@ -52,7 +52,7 @@ struct GemmArgs {
   const void* zero = nullptr;   ///< as scale: u8 or f32
   int64_t zero_stride = 0;
   /// What zero points are multiplied with, of this call's first group and the block's first row:
-  /// [groups] [rows] sums of the row over the group, a word each. s32 times 8 with the symmetric
+  /// [groups] [rows] sums of the row over the group, a word each. s32 times -8 with the symmetric
   /// zero; s32 with wide groups; else f32.
   const void* group_sum = nullptr;
   int64_t group_sum_stride = 0;  ///< bytes to the next group's

@@ -312,7 +312,7 @@ void GemmEmitter::emit_fold(const Xbyak::Zmm& acc, const Xbyak::Zmm& scale, cons
   const bool integer = groups.a == DType::kS8;
   if (!groups.folds_nothing()) {
     if (groups.zeros == Int4Zeros::kSymmetric) {
-      vpsubd(acc, acc, ptr_b[group_sum]);
+      vpaddd(acc, acc, ptr_b[group_sum]);
       vcvtdq2ps(acc, acc);
     } else if (groups.zeros == Int4Zeros::kInteger && groups.wide) {
       TakenVec product(vec, "z*sum");

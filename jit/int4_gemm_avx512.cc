@@ -40,6 +40,10 @@ class Int4GemmAvx512 final : public GemmMicrokernel {
     return !integer() && b_type_ == DType::kU4 && groups_.zeros == Int4Zeros::kInteger;
   }
 
+  /// Accumulators begin at what the symmetric zero takes away, which costs a load each and no
+  /// operation.
+  bool begins_corrected() const { return integer() && groups_.zeros == Int4Zeros::kSymmetric; }
+
   void emit_setup() override;
   void emit_load_partial() override;
   void emit_store_partial() override {}  // the sums are where they belong
@@ -52,6 +56,7 @@ class Int4GemmAvx512 final : public GemmMicrokernel {
   void emit_fetch_next_part();
   void emit_lines();
   void emit_end_group();
+  void emit_group_sum(const Xbyak::Reg64& to);
   void emit_group_place(const Xbyak::Reg64& to, size_t base, int group_bytes_log2);
   void emit_panels(const Vectors& b, int b_offset);
   void emit_quads(const Vectors& b, int a_offset, int set);
@@ -177,8 +182,16 @@ void Int4GemmAvx512::emit_fetch_next_part() {
 }
 
 void Int4GemmAvx512::emit_begin_group() {
-  for (int m = 0; m < shape().mr; ++m) {
-    for (const Xbyak::Zmm& z : acc_row(m)) vpxord(z, z, z);
+  if (begins_corrected()) {
+    TakenGp group_sum(gp, "group_sum");
+    emit_group_sum(*group_sum);
+    for (int m = 0; m < shape().mr; ++m) {
+      for (const Xbyak::Zmm& z : acc_row(m)) vpbroadcastd(z, ptr[*group_sum + m * 4]);
+    }
+  } else {
+    for (int m = 0; m < shape().mr; ++m) {
+      for (const Xbyak::Zmm& z : acc_row(m)) vpxord(z, z, z);
+    }
   }
   for (const Vectors* more : {&extra_, &even_, &odd_}) {
     for (const Xbyak::Zmm& z : *more) vpxord(z, z, z);
@@ -227,7 +240,9 @@ void Int4GemmAvx512::emit_end_group() {
       for (int v = 0; v < shape().nr; ++v) vpaddd(acc(m, v), acc(m, v), acc_of(1, m, v));
     }
   }
-  const bool needs_sums = !groups_.folds_nothing();
+  GroupConfig left = groups_;
+  left.subtracted = begins_corrected();
+  const bool needs_sums = !left.folds_nothing();
   const bool needs_zeros = needs_sums && groups_.zeros != Int4Zeros::kSymmetric;
   // One register walks from the scales of a panel to those of the next, one along the zeros.
   TakenGp place(gp, "scale"), sums(gp, "sums");
@@ -247,16 +262,18 @@ void Int4GemmAvx512::emit_end_group() {
       emit_load_zero(*zero, ptr[*place], groups_);
     }
     TakenGp group_sum(gp, "group_sum");
-    if (needs_sums) {
-      mov(*group_sum, group_);
-      imul(*group_sum, arg(offsetof(GemmArgs, group_sum_stride)));
-      add(*group_sum, arg(offsetof(GemmArgs, group_sum)));
-    }
+    if (needs_sums) emit_group_sum(*group_sum);
     for (int m = 0; m < shape().mr; ++m) {
-      emit_fold(acc(m, v), *scale, *zero, *group_sum + m * 4, *sums + partial_offset(m, v),
-                groups_);
+      emit_fold(acc(m, v), *scale, *zero, *group_sum + m * 4, *sums + partial_offset(m, v), left);
     }
   }
+}
+
+// to = what the zero points of the group are multiplied with, of the block's first row.
+void Int4GemmAvx512::emit_group_sum(const Xbyak::Reg64& to) {
+  mov(to, group_);
+  imul(to, arg(offsetof(GemmArgs, group_sum_stride)));
+  add(to, arg(offsetof(GemmArgs, group_sum)));
 }
 
 void Int4GemmAvx512::emit_panels(const Vectors& b, int b_offset) {

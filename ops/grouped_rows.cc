@@ -48,7 +48,7 @@ void PreparedRows::store_sum(std::byte* to, int64_t group, int64_t row,
     std::memcpy(place, &value, sizeof value);
   } else {
     const auto value =
-        static_cast<int32_t>(groups_.sums == RowGroups::Sums::kTimes8 ? sum * 8 : sum);
+        static_cast<int32_t>(groups_.sums == RowGroups::Sums::kTimesMinus8 ? sum * -8 : sum);
     std::memcpy(place, &value, sizeof value);
   }
 }

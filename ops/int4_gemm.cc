@@ -89,7 +89,7 @@ RowGroups row_groups(const Int4GemmDesc& desc, const jit::GroupConfig& config) n
   rows.layout = longest_layout(desc);
   rows.ordered = desc.act_order;
   if (config.folds_nothing()) return rows;
-  rows.sums = desc.zeros == Int4Zeros::kSymmetric ? RowGroups::Sums::kTimes8
+  rows.sums = desc.zeros == Int4Zeros::kSymmetric ? RowGroups::Sums::kTimesMinus8
               : config.wide                       ? RowGroups::Sums::kS32
                                                   : RowGroups::Sums::kF32;
   return rows;

@@ -22,7 +22,7 @@ enum class RowPreparation : uint8_t {
 /// What weights with a scale for each group of K ask of the rows.
 struct RowGroups {
   /// The sum of a row over each group that zero points are multiplied with (GemmArgs::group_sum).
-  enum class Sums : uint8_t { kNone, kTimes8, kS32, kF32 };
+  enum class Sums : uint8_t { kNone, kTimesMinus8, kS32, kF32 };
 
   /// Of the weights; for sizes, the longest that they can have. No groups: nothing of all this.
   GroupLayout layout;

@@ -187,7 +187,7 @@ inline std::vector<uint32_t> Int4Block::group_sums(int gap) const {
     for (int m = 0; m < rows; ++m) {
       const auto sum = static_cast<int32_t>(row_sum(m, g));
       const auto f32 = static_cast<float>(sum);
-      const int32_t s32 = config.zeros == Int4Zeros::kSymmetric ? 8 * sum : sum;
+      const int32_t s32 = config.zeros == Int4Zeros::kSymmetric ? -8 * sum : sum;
       const bool words =
           config.a == DType::kS8 && (config.zeros == Int4Zeros::kSymmetric || config.wide);
       std::memcpy(&out[size(g * (rows + gap) + m)], words ? static_cast<const void*>(&s32) : &f32,

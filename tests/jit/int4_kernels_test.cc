@@ -169,7 +169,7 @@ TEST_F(Int4Kernels, SumsOfTheLongestGroupFit) {
   const std::vector<int8_t> a(kColumns, 127);
   const std::vector<uint32_t> panel(size_t{kColumns} * 2, 0xffffffffu);
   const std::vector<float> scale(16, 1.0f);
-  const int32_t sum = 8 * 127 * kColumns;
+  const int32_t sum = -8 * 127 * kColumns;
   const float row_scale = 1;
   float acc[16], c[16];
   GemmArgs args;
