@@ -36,6 +36,8 @@ struct [[gnu::visibility("hidden")]] Bmm::Impl {
   Status check_b(const BmmArgs& args) const noexcept;
   Status check_args(const BmmArgs& args) const noexcept;
   Status check_memory(const BmmArgs& args, Span<std::byte> scratch) const noexcept;
+  /// The call as one product of batch * M rows, where that is one: see fold().
+  bool folds(const BmmArgs& args, size_t scratch) const noexcept;
   /// Returns how many threads computed.
   int run(const BmmArgs& args, Span<std::byte> scratch) const noexcept;
 };
@@ -76,6 +78,26 @@ Status check_stored(const BatchView& b, const char* name, DType dtype, int64_t b
                     const BmmDesc& desc, BmmOrder order) noexcept {
   return order == BmmOrder::kNK ? check_batch(b, name, dtype, batch, desc.n, desc.k)
                                 : check_batch(b, name, dtype, batch, desc.k, desc.n);
+}
+
+/// How the rows of a batch follow each other a fixed step apart: matrix by matrix, as in dense
+/// [batch, M, K], or row by row, as in [M, batch, K].
+enum class RowOrder : uint8_t { kByMatrix, kByRow };
+
+bool in_order(const BatchView& v, RowOrder order) noexcept {
+  if (v.batch_stride == 0) return false;
+  if (v.rows == 1) return true;
+  return order == RowOrder::kByMatrix ? v.batch_stride == v.rows * v.row_stride
+                                      : v.row_stride == v.batch * v.batch_stride;
+}
+
+/// All rows as one matrix.
+template <typename View>
+void fold(View* v) noexcept {
+  // One row a matrix, or row by row: the next row is the next matrix's.
+  if (v->rows == 1 || v->row_stride == v->batch * v->batch_stride) v->row_stride = v->batch_stride;
+  v->rows *= v->batch;
+  v->batch = 1;
 }
 
 BmmOrder order_of(BmmOperand b) noexcept {
@@ -217,6 +239,24 @@ Status Bmm::Impl::check_memory(const BmmArgs& args, Span<std::byte> scratch) con
                      "c");
 }
 
+// B is read once instead of once a matrix. The bits are the same, as those of a row depend neither
+// on M nor on the other rows, except where kFastest has a family of its own for few rows: there
+// they may depend on M, but not on batch. Scratch was promised to depend on M alone, so it takes a
+// caller who has enough.
+bool Bmm::Impl::folds(const BmmArgs& args, size_t scratch) const noexcept {
+  const int64_t batch = args.c.batch, m = args.a.rows;
+  if (batch < 2 || m == 0 || desc.n == 0 || desc.k == 0) return false;
+  if (plain() ? args.b.batch_stride != 0 : args.weights->batch() != 1) return false;
+  if (&plan.family(m) != &plan.family(batch * m) || scratch_bytes(batch * m) > scratch) {
+    return false;
+  }
+  const BatchView c(args.c);
+  for (const RowOrder order : {RowOrder::kByMatrix, RowOrder::kByRow}) {
+    if (in_order(args.a, order) && in_order(c, order)) return true;
+  }
+  return false;
+}
+
 int Bmm::Impl::run(const BmmArgs& args, Span<std::byte> scratch) const noexcept {
   BmmCall call;
   call.plan = &plan;
@@ -251,15 +291,23 @@ Status Bmm::run(const BmmArgs& args, Span<std::byte> scratch) const noexcept {
   if (impl_ == nullptr) return no_plan();
   const Impl& impl = *impl_;
   const int64_t m = args.a.rows;
-  const RunReport report(impl.ctx.impl(), impl.plan.spec().problem, impl.plan.kernel_name(m),
-                         {args.c.batch, m, impl.plan.family(m).level});
+  RunReport report(impl.ctx.impl(), impl.plan.spec().problem, impl.plan.kernel_name(m),
+                   {args.c.batch, m, impl.plan.family(m).level});
   if (const Status s = impl.check_args(args); !s.ok()) return report.failed(s);
-  const size_t needed = impl.scratch_bytes(m);
+  size_t needed = impl.scratch_bytes(m);
   if (const Status s = check_scratch(scratch, needed); !s.ok()) return report.failed(s);
+  BmmArgs run_args = args;
+  if (impl.folds(args, scratch.size())) {
+    fold(&run_args.a);
+    fold(&run_args.c);
+    run_args.b.batch = 1;
+    needed = impl.scratch_bytes(run_args.a.rows);
+    report.runs(impl.plan.kernel_name(run_args.a.rows));
+  }
   const Status apart = impl.check_memory(args, {scratch.data(), needed});
   if (!apart.ok()) return report.failed(apart);
   if (args.c.batch == 0 || m == 0 || impl.desc.n == 0) return {};
-  report.finished(impl.run(args, scratch));
+  report.finished(impl.run(run_args, scratch));
   return {};
 }
 

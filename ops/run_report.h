@@ -50,6 +50,8 @@ class RunReport {
     if (ctx.verbose.on(kVerboseExec)) start_ = std::chrono::steady_clock::now();
   }
   Status failed(const Status& status) const noexcept;
+  /// Another kernel than for rows as the caller counts them; its name must outlive the report.
+  void runs(std::string_view kernel) noexcept { kernel_ = kernel; }
   /// `threads`: how many computed.
   void finished(int threads) const noexcept;
 

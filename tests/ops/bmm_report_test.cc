@@ -120,6 +120,77 @@ TEST_P(BmmReportTest, TilesAreConfiguredOncePerShapeInACall) {
   }
 }
 
+// Products that share B are one product where their rows are one sequence; the bits are the same.
+TEST_P(BmmReportTest, OneBIsOneProduct) {
+  Lines lines;
+  ContextOptions options;
+  options.max_isa = isa().level;
+  options.verbose = kVerboseExec;
+  options.sink = &Lines::add;
+  options.sink_user = &lines;
+  const auto context = make_context(options, cpu_at(isa()), jit::system_memory());
+  ASSERT_TRUE(context.ok());
+  const auto kernel_of_last = [&lines] {
+    const std::string line = lines.all.empty() ? "" : lines.all.back();
+    const size_t at = line.find("exec,bmm,");
+    return at == std::string::npos ? line : line.substr(at, line.find(',', at + 9) - at);
+  };
+  constexpr BatchForm kMatrices = BatchForm::kMatrices, kHeads = BatchForm::kHeads,
+                      kShared = BatchForm::kShared;
+  const struct {
+    BatchForm a, c, b;
+    int64_t m, gap;
+    bool one;
+  } calls[] = {
+      {kMatrices, kMatrices, kShared, 3, 0, true},  {kHeads, kHeads, kShared, 3, 0, true},
+      {kHeads, kMatrices, kShared, 1, 0, true},     {kHeads, kMatrices, kShared, 3, 0, false},
+      {kMatrices, kHeads, kShared, 3, 0, false},    {kShared, kMatrices, kShared, 3, 0, false},
+      {kMatrices, kMatrices, kShared, 3, 2, false}, {kHeads, kHeads, kMatrices, 3, 0, false},
+  };
+  for (const auto& call : calls) {
+    BmmCase c = make_bmm(b(), 40, call.m, 40, 700);
+    c.a_form = call.a;
+    c.c_form = call.c;
+    c.b_form = call.b;
+    c.gap = call.gap;
+    BmmData data(c);
+    Result<BmmOp> op = BmmOp::create(*context, c);
+    ASSERT_TRUE(op.ok());
+    ASSERT_TRUE(op->pack(c, data).ok());
+    const BmmArgs args = op->args(c, data);
+    const int64_t rows = call.m * c.problem.batch;
+    const size_t few = op->op().scratch_bytes(call.m), enough = op->op().scratch_bytes(rows);
+    std::vector<std::byte> scratch(enough + 64, std::byte{0xA5});
+    // Product by product: each a call of its own, and where B is not one, as it comes.
+    BmmData other(c);
+    const BmmArgs args_of_others = op->args(c, other);
+    const int64_t calls_of_one = call.b == kShared ? c.problem.batch : 0;
+    if (calls_of_one == 0) {
+      ASSERT_TRUE(op->op().run(args_of_others, scratch).ok());
+    }
+    for (int64_t i = 0; i < calls_of_one; ++i) {
+      BmmArgs product = args_of_others;
+      product.a.data = other.a.matrix(i).data;
+      product.c.data = const_cast<void*>(other.c.matrix(i).data);
+      product.a.batch = product.b.batch = product.c.batch = 1;
+      if (!c.plain()) product.b = {};
+      ASSERT_TRUE(op->op().run(product, scratch).ok());
+    }
+    const std::vector<uint32_t> expected = element_bits(other.c);
+    const std::string product_by_product = kernel_of_last();
+    if (few < enough) {
+      ASSERT_TRUE(op->op().run(args, {scratch.data(), enough - 1}).ok());
+      EXPECT_EQ(kernel_of_last(), product_by_product);
+      EXPECT_EQ(element_bits(data.c), expected) << to_string(c);
+      data.c.set_all(-1);
+    }
+    ASSERT_TRUE(op->op().run(args, {scratch.data(), enough}).ok());
+    EXPECT_EQ(kernel_of_last() != product_by_product, call.one)
+        << to_string(c) << " by " << kernel_of_last();
+    EXPECT_EQ(element_bits(data.c), expected) << to_string(c);
+  }
+}
+
 TEST_P(BmmReportTest, WeightsFromAFile) {
   const BmmCase c = make_bmm(b(), 3, 4, 50, 70);
   if (c.plain()) GTEST_SKIP() << "a plain B is not packed";

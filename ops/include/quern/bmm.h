@@ -28,7 +28,10 @@ inline namespace v0 {
 /// kStrict a row of C has the same bits whatever M, batch, strides, threads and B's form (packed or
 /// plain) are. bf16 subnormal inputs count as zero (the instruction's rule).
 ///
-/// The same matrices go to the same threads in every call with this batch, n and pool.
+/// The same matrices go to the same threads in every call with this batch, n and pool. Where all
+/// products share B they are one product of batch * M rows, if all rows of A are one step apart and
+/// those of C too (dense [batch, M, k], or [M, batch, k]: the same of the two) and there is scratch
+/// for batch * M rows.
 struct BmmDesc {
   int64_t n = 0;  ///< columns of each C, 0..2^48
   int64_t k = 0;  ///< depth, 0..2^40; 0 gives zeros
