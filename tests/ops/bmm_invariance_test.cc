@@ -21,7 +21,7 @@ std::vector<BmmCase> varied_cases(BmmOperand b) {
   std::vector<BmmCase> cases;
   uint64_t variant = 100;
   for (const auto& [batch, m, n, k] :
-       {std::tuple<int64_t, int64_t, int64_t, int64_t>{2, 1, 512, 128},
+       {std::tuple<int64_t, int64_t, int64_t, int64_t>{2, 1, 1024, 128},
         {17, 3, 100, 130},
         {3, 16, 333, 100},
         {1, 70, 150, 701},
