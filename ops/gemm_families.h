@@ -33,7 +33,7 @@ GemmFamily make_family(const Config& config, IsaLevel level, const GemmFacts& fa
     static_cast<jit::GemmConfig&>(c) = kernel_config(problem, mr, nr, prefetch, bf16);
     return c;
   };
-  GemmFamily family{level, facts, rows, {}, {}};
+  GemmFamily family{level, facts, rows, {}, {}, {}, {}, {}};
   family.kernel_name = [with_shape](int mr, int nr, int pf) {
     return to_string(with_shape(mr, nr, pf));
   };

@@ -38,7 +38,13 @@ std::string describe(const GemmBlocking& b) {
 Result<GemmPlan> GemmPlan::create(ContextImpl& ctx, GemmSpec spec) {
   GemmPlan plan;
   plan.spec_ = std::move(spec);
-  for (GemmFamily& f : plan.spec_.families) f.facts.pairs = plan.spec_.gate_up();
+  for (GemmFamily& f : plan.spec_.families) {
+    f.facts.pairs = plan.spec_.gate_up();
+    if (!f.facts.decodes()) continue;
+    auto decode = ctx.kernel(f.decode_name, f.generate_decode);
+    if (!decode.ok()) return decode.status();
+    f.decode = std::move(*decode);
+  }
   for (int i = 0; i < kMBuckets; ++i) {
     if (const Status status = plan.fill_bucket(ctx, i); !status.ok()) return status;
   }

@@ -19,11 +19,28 @@ int64_t quad_place(int64_t depth) noexcept {
 
 }  // namespace
 
-int64_t PreparedRows::column_at(int64_t depth) const noexcept {
-  if (groups_.order != nullptr) return groups_.order[depth];
+// Columns that a packed group takes from A: consecutive ones, or those that `order` names up to its
+// first -1.
+template <typename Take>
+void PreparedRows::for_columns(int64_t group, const Take& take) const noexcept {
   const GroupLayout& l = groups_.layout;
-  const int64_t column = depth / l.padded * l.group + depth % l.padded;
-  return depth % l.padded < l.group && column < l.k ? column : -1;
+  if (groups_.order == nullptr) {
+    const int64_t first = group * l.group;
+    const int64_t count = std::min(l.group, l.k - first);
+    for (int64_t r = 0; r < count; ++r) take(r, first + r);
+    return;
+  }
+  const int32_t* order = groups_.order + group * l.padded;
+  for (int64_t r = 0; r < l.padded && order[r] >= 0; ++r) take(r, order[r]);
+}
+
+int64_t PreparedRows::columns_of(int64_t group) const noexcept {
+  int64_t count = 0;
+  if (groups_.order == nullptr) {
+    return std::min(groups_.layout.group, groups_.layout.k - group * groups_.layout.group);
+  }
+  for_columns(group, [&](int64_t, int64_t) { ++count; });
+  return count;
 }
 
 std::byte* PreparedRows::raw(std::byte* copy) const noexcept {
@@ -86,59 +103,63 @@ void PreparedRows::gather_quantized(int64_t row, std::byte* to) const noexcept {
   const auto* from = reinterpret_cast<const int8_t*>(raw(to) + row * raw_row_bytes());
   auto* out = reinterpret_cast<int8_t*>(to + row * stride_);
   const GroupLayout& l = groups_.layout;
-  for (int64_t g = 0; g < l.groups; ++g) {
-    int64_t sum = 0;
-    for (int64_t d = g * l.padded; d < (g + 1) * l.padded; ++d) {
-      const int64_t column = column_at(d);
-      const int8_t q = column < 0 ? int8_t{0} : from[column];
-      out[quad_place(d)] = q;
-      sum += q;
-    }
+  for (int64_t g = 0; g < l.groups; ++g, out += l.padded) {
+    std::memset(out, 0, static_cast<size_t>(l.padded));
+    int32_t sum = 0;
+    for_columns(g, [&](int64_t r, int64_t column) {
+      out[quad_place(r)] = from[column];
+      sum += from[column];
+    });
     store_sum(to, g, row, sum);
   }
 }
 
 void PreparedRows::gather(const MatrixView& a, Range which, std::byte* to) const noexcept {
   for (int64_t m = which.begin; m < which.end; ++m) {
-    gather_row(static_cast<const std::byte*>(a.data) + m * row_step(a), to + m * stride_);
+    const std::byte* from = static_cast<const std::byte*>(a.data) + m * row_step(a);
+    gather_row(from, to + m * stride_);
+    if (groups_.sums != RowGroups::Sums::kNone) sum_groups(from, m, to);
   }
-  if (groups_.sums != RowGroups::Sums::kNone) sum_groups(a, which, to);
 }
 
 // Bits, not numbers: a signalling NaN must arrive as it is. Copied, because operands need no
 // alignment.
 void PreparedRows::gather_row(const std::byte* from, std::byte* to) const noexcept {
   const GroupLayout& l = groups_.layout;
-  for (int64_t d = 0; d < l.depth(); ++d) {
-    const int64_t column = column_at(d);
-    uint16_t bits = 0;
-    if (column >= 0) std::memcpy(&bits, from + 2 * column, sizeof bits);
+  const auto bits_at = [from](int64_t column) {
+    uint16_t bits;
+    std::memcpy(&bits, from + 2 * column, sizeof bits);
+    return bits;
+  };
+  for (int64_t g = 0; g < l.groups; ++g) {
+    const int64_t count = columns_of(g);
     if (kind_ == RowPreparation::kWiden) {
-      const uint32_t wide = uint32_t{bits} << 16;
-      std::memcpy(to + 4 * d, &wide, sizeof wide);
+      auto* out = reinterpret_cast<uint32_t*>(to) + g * l.padded;
+      for_columns(g, [&](int64_t r, int64_t column) { out[r] = uint32_t{bits_at(column)} << 16; });
+      std::fill(out + count, out + l.padded, 0u);
     } else {
-      std::memcpy(to + 2 * d, &bits, sizeof bits);
+      auto* out = reinterpret_cast<uint16_t*>(to) + g * l.padded;
+      for_columns(g, [&](int64_t r, int64_t column) { out[r] = bits_at(column); });
+      std::fill(out + count, out + l.padded, uint16_t{0});
     }
   }
 }
 
-// In double and rounded once, ascending depth.
-void PreparedRows::sum_groups(const MatrixView& a, Range which, std::byte* to) const noexcept {
-  const GroupLayout& l = groups_.layout;
-  for (int64_t m = which.begin; m < which.end; ++m) {
-    const std::byte* row = static_cast<const std::byte*>(a.data) + m * row_step(a);
-    for (int64_t g = 0; g < l.groups; ++g) {
-      double sum = 0;
-      for (int64_t d = g * l.padded; d < (g + 1) * l.padded; ++d) {
-        const int64_t column = column_at(d);
-        if (column < 0) continue;
-        bfloat16 x;
-        std::memcpy(&x, row + 2 * column, sizeof x);
-        sum += static_cast<double>(x.to_float());
-      }
-      const auto value = static_cast<float>(sum);
-      std::memcpy(to + m_ * stride_ + g * number_bytes() + m * 4, &value, sizeof value);
+// In double, in eight sums that the columns of a group go to in turn, so that they can be added
+// side by side; rounded once.
+void PreparedRows::sum_groups(const std::byte* from, int64_t row, std::byte* to) const noexcept {
+  for (int64_t g = 0; g < groups_.layout.groups; ++g) {
+    double sums[8] = {};
+    for_columns(g, [&](int64_t r, int64_t column) {
+      bfloat16 x;
+      std::memcpy(&x, from + 2 * column, sizeof x);
+      sums[r % 8] += static_cast<double>(x.to_float());
+    });
+    for (int step = 4; step > 0; step /= 2) {
+      for (int i = 0; i < step; ++i) sums[i] += sums[i + step];
     }
+    const auto value = static_cast<float>(sums[0]);
+    std::memcpy(to + m_ * stride_ + g * number_bytes() + row * 4, &value, sizeof value);
   }
 }
 

@@ -99,7 +99,7 @@ RowGroups row_groups(const Int4GemmDesc& desc, const jit::GroupConfig& config) n
 /// packed ones.
 class Families {
  public:
-  Families(ContextImpl& ctx, const Int4GemmDesc& desc, PackedGemmSpec* spec) noexcept
+  Families(const ContextImpl& ctx, const Int4GemmDesc& desc, PackedGemmSpec* spec) noexcept
       : ctx_(ctx),
         desc_(desc),
         spec_(*spec),
@@ -109,25 +109,20 @@ class Families {
   /// M chooses between families that give the same bits. With s8 rows all do: sums of integers are
   /// exact, and groups are folded in one sequence. With bf16 rows the two avx512 ones do, and so do
   /// amx and the avx512 one that adds as tiles do.
-  Status add_all() {
+  void add_all() {
     if (ctx_.level >= IsaLevel::kAmx) {
-      if (const Status s = add_decoded(IsaLevel::kAmx); !s.ok()) return s;
+      add_decoded(IsaLevel::kAmx);
       if (integer_ || tile_lines() != 0 || desc_.invariance == Invariance::kFastest) {
         spec_.gemm.few_rows = integer_            ? kFewS8RowsOnAvx512
                               : tile_lines() != 0 ? kFewBf16RowsOnAvx512
                                                   : kFewRowsOnAvx512;
         add_packed();
       }
-      return {};
+      return;
     }
-    if (ctx_.level < IsaLevel::kAvx512) {
-      add_packed();  // refused by dispatch, with the reason
-      return {};
-    }
-    if (const Status s = add_decoded(IsaLevel::kAvx512); !s.ok()) return s;
+    add_decoded(IsaLevel::kAvx512);
     spec_.gemm.few_rows = integer_ ? kFewS8RowsInRegisters : kFewRowsInRegisters;
     add_packed();
-    return {};
   }
 
  private:
@@ -190,20 +185,17 @@ class Families {
   void add_packed() { spec_.gemm.families.push_back(make_avx512(false)); }
 
   GemmFamily make_avx512(bool decoded) const {
-    jit::IsaFeatures features = ctx_.features;
     return make_family(avx512_config(decoded), IsaLevel::kAvx512, facts(IsaLevel::kAvx512, decoded),
-                       rows(IsaLevel::kAvx512), features, spec_.gemm.problem);
+                       rows(IsaLevel::kAvx512), ctx_.features, spec_.gemm.problem);
   }
 
-  Status add_decoded(IsaLevel level) {
+  void add_decoded(IsaLevel level) {
     // Tiles multiply signed codes too, which leaves nothing to correct in each group's sum.
     const bool subtracts = level == IsaLevel::kAmx && integer_ && desc_.zeros != Int4Zeros::kF32;
     jit::Int4DecodeAvx512Config decode{.poison = kPoisonRegisters};
     if (!integer_) decode.to = DType::kBF16;
     if (subtracts) decode.to = DType::kS8;
     if (!integer_ || subtracts) decode.zeros = desc_.zeros;
-    auto kernel = ctx_.kernel(to_string(decode), [&] { return generate(decode); });
-    if (!kernel.ok()) return kernel.status();
     GemmFamily family;
     if (level == IsaLevel::kAmx) {
       jit::Int4GemmAmxConfig config;
@@ -217,12 +209,12 @@ class Families {
     } else {
       family = make_avx512(true);
     }
-    family.decode = std::move(*kernel);
+    family.decode_name = to_string(decode);
+    family.generate_decode = [decode] { return generate(decode); };
     spec_.gemm.families.push_back(std::move(family));
-    return {};
   }
 
-  ContextImpl& ctx_;
+  const ContextImpl& ctx_;
   const Int4GemmDesc& desc_;
   PackedGemmSpec& spec_;
   jit::GroupConfig config_;
@@ -232,7 +224,7 @@ class Families {
 PackedGemmSpec make_spec(const Int4GemmDesc& desc) {
   PackedGemmSpec spec;
   Problem& problem = spec.gemm.problem = gemm_problem("int4_gemm", desc);
-  problem.group = desc.group;
+  problem.group = std::max<int64_t>(desc.group, 0);  // all of K: not named
   problem.activations = desc.activations == Int4Activations::kDynamicS8
                             ? Int8Activations::kDynamicS8
                             : Int8Activations::kBF16;
@@ -254,7 +246,7 @@ Result<Int4Gemm> Int4Gemm::create(const Context& ctx, const Int4GemmDesc& desc) 
     if (const Status s = ctx.status(); !s.ok()) return s;
     if (const Status s = check(desc); !s.ok()) return s;
     PackedGemmSpec spec = make_spec(desc);
-    if (const Status s = Families(ctx.impl(), desc, &spec).add_all(); !s.ok()) return s;
+    Families(ctx.impl(), desc, &spec).add_all();
     auto gemm = PackedGemm::create(ctx, std::move(spec));
     if (!gemm.ok()) return gemm.status();
     auto pack_kernels = int4_pack_kernels(ctx.impl());

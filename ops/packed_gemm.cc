@@ -251,7 +251,10 @@ std::string PackedGemm::explain() const {
   std::string text = plan_name(spec().problem) + '\n' + dispatch_.explain();
   if (quantize_ != nullptr) text += "  kernel " + quantize_->name + '\n';
   for (const GemmFamily& family : spec().families) {
-    if (family.decode != nullptr) text += "  kernel " + family.decode->name + '\n';
+    if (family.decode == nullptr) continue;
+    const int64_t few = spec().few_rows;
+    text += "  weights decoded by " + family.decode->name + ' ' +
+            (few == 0 ? "for any m" : "for m " + std::to_string(few + 1) + "..") + '\n';
   }
   return text + plan_.explain();
 }

@@ -66,6 +66,7 @@ const void* PackedWeights::group_zeros() const noexcept {
 
 const int32_t* PackedWeights::order() const noexcept {
   if (!act_order_ || data_ == nullptr) return nullptr;
+  if (checked_order_ != nullptr) return checked_order_.get();
   return reinterpret_cast<const int32_t*>(data_.get() + order_offset_);
 }
 
@@ -139,8 +140,10 @@ Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept {
 }
 
 PackedWeights PackedWeightsBuilder::over(const WeightShape& shape, const WeightGeometry& geometry,
-                                         std::shared_ptr<const std::byte> bytes) {
+                                         std::shared_ptr<const std::byte> bytes,
+                                         std::shared_ptr<const int32_t> checked_order) {
   PackedWeights weights;
+  weights.checked_order_ = std::move(checked_order);
   weights.layout_ = shape.layout;
   weights.n_ = shape.n;
   weights.k_ = shape.k;

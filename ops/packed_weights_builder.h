@@ -64,9 +64,11 @@ Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept;
 /// The only way to make a PackedWeights: allocate, fill, seal; or over bytes that exist already.
 class PackedWeightsBuilder {
  public:
-  /// `bytes`: weight_geometry(shape).bytes of them in that layout, 64-byte aligned.
+  /// `bytes`: weight_geometry(shape).bytes of them in that layout, 64-byte aligned. `checked_order`
+  /// stands in for the section of bytes that others may change.
   static PackedWeights over(const WeightShape& shape, const WeightGeometry& geometry,
-                            std::shared_ptr<const std::byte> bytes);
+                            std::shared_ptr<const std::byte> bytes,
+                            std::shared_ptr<const int32_t> checked_order = nullptr);
 
   static WeightShape shape_of(const PackedWeights& weights) noexcept;
 

@@ -11,6 +11,7 @@
 #include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ops/checksum.h"
 #include "ops/group_layout.h"
@@ -154,25 +155,24 @@ Status verify_payload(const File& file, const WeightFileHeader& header,
                             static_cast<int64_t>(header.payload_check), "payload_check");
 }
 
-/// Reads the columns of K that weights with act_order name, a piece at a time.
-Status verify_order(const File& file, const WeightFileContent& content,
-                    const std::string& path) noexcept {
+/// The columns of K that weights with act_order name, checked; null for others. Read, not mapped:
+/// they are where A is read, and the file can be changed in place at any time.
+Result<std::shared_ptr<const int32_t>> read_order(const File& file,
+                                                  const WeightFileContent& content,
+                                                  const std::string& path) {
   const WeightGroups& grouped = content.shape.grouped;
-  if (!grouped.act_order) return {};
-  const int64_t depth = GroupLayout(content.shape.k, grouped.group, grouped.groups).depth();
-  constexpr int64_t kPiece = 1024;
-  int32_t columns[kPiece];
+  if (!grouped.act_order) return std::shared_ptr<const int32_t>();
+  const auto depth =
+      static_cast<size_t>(GroupLayout(content.shape.k, grouped.group, grouped.groups).depth());
+  const auto columns = std::make_shared<std::vector<int32_t>>(depth);
   const int64_t section = WeightFileHeader::kHeaderBytes + content.geometry.order_offset;
-  for (int64_t first = 0; first < depth; first += kPiece) {
-    const auto count = static_cast<size_t>(std::min(kPiece, depth - first));
-    const int64_t at = section + first * static_cast<int64_t>(sizeof(int32_t));
-    const Status s =
-        read_at(file, at, reinterpret_cast<std::byte*>(columns), count * sizeof(int32_t), path);
-    if (!s.ok()) return s;
-    const Status known = check_weight_order({columns, count}, first, content.shape.k, path);
-    if (!known.ok()) return known;
-  }
-  return {};
+  const Status s = read_at(file, section, reinterpret_cast<std::byte*>(columns->data()),
+                           depth * sizeof(int32_t), path);
+  if (!s.ok()) return s;
+  const Status known =
+      check_weight_order({columns->data(), columns->size()}, 0, content.shape.k, path);
+  if (!known.ok()) return known;
+  return std::shared_ptr<const int32_t>(columns, columns->data());
 }
 
 Result<PackedWeights> map_weights(const std::string& path, const MapWeightsOptions& options) {
@@ -190,7 +190,8 @@ Result<PackedWeights> map_weights(const std::string& path, const MapWeightsOptio
   if (const Status s = read_at(file, 0, page.bytes, sizeof page, path); !s.ok()) return s;
   const auto content = check_weight_file_page(page, info.st_size, path);
   if (!content.ok()) return content.status();
-  if (const Status s = verify_order(file, *content, path); !s.ok()) return s;
+  auto order = read_order(file, *content, path);
+  if (!order.ok()) return order.status();
   const WeightFileHeader& header = page.header;
   if (options.verify) {
     if (const Status s = verify_payload(file, header, path); !s.ok()) return s;
@@ -204,7 +205,8 @@ Result<PackedWeights> map_weights(const std::string& path, const MapWeightsOptio
   const std::shared_ptr<const std::byte> mapping(static_cast<const std::byte*>(base), unmap);
   return PackedWeightsBuilder::over(
       content->shape, content->geometry,
-      std::shared_ptr<const std::byte>(mapping, mapping.get() + header.payload_offset));
+      std::shared_ptr<const std::byte>(mapping, mapping.get() + header.payload_offset),
+      std::move(*order));
 }
 
 }  // namespace

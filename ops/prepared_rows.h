@@ -87,10 +87,12 @@ class PreparedRows {
   void gather_quantized(int64_t row, std::byte* to) const noexcept;
   void gather(const MatrixView& a, Range which, std::byte* to) const noexcept;
   void gather_row(const std::byte* from, std::byte* to) const noexcept;
-  void sum_groups(const MatrixView& a, Range which, std::byte* to) const noexcept;
+  void sum_groups(const std::byte* from, int64_t row, std::byte* to) const noexcept;
   void store_sum(std::byte* to, int64_t group, int64_t row, int64_t sum) const noexcept;
-  /// The column of K at a padded depth, or -1.
-  int64_t column_at(int64_t depth) const noexcept;
+  /// take(place in the group, column of K) for each column of a packed group.
+  template <typename Take>
+  void for_columns(int64_t group, const Take& take) const noexcept;
+  int64_t columns_of(int64_t group) const noexcept;
   /// What the quantizing kernel leaves for each row, before it is put where it belongs.
   std::byte* raw(std::byte* copy) const noexcept;
   int64_t raw_row_bytes() const noexcept;

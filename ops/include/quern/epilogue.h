@@ -35,7 +35,7 @@ struct Epilogue {
 /// do; for them, and for every plan below level amx, the two values mean the same.
 enum class Invariance : uint8_t {
   /// The bits of a row never depend on M. Plans with float sums use one family, chosen by create(),
-  /// for every M.
+  /// for every M, or two that give the same bits.
   kStrict = 0,
   /// Plans with float sums (bf16_gemm, W8A16, bmm) at level amx, too, leave up to 4 rows (of each
   /// matrix) to avx512, which adds in another order: there a row may have other bits than in a call

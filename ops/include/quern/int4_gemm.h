@@ -31,6 +31,7 @@ struct Int4GemmDesc {
   int64_t n = 0;
   int64_t k = 0;
   /// Columns of K that share a scale: 1 or more, not necessarily a divisor of k; -1: all of them.
+  /// Packed groups are padded to a multiple of 8, so that groups of 1 take eight times the memory.
   int64_t group = 128;
   Int4Zeros zeros = Int4Zeros::kSymmetric;
   DType scale = DType::kF16;  ///< kF16, kBF16 or kF32: kept as they are, read exactly

@@ -117,6 +117,8 @@ class QUERN_API PackedWeights {
   Int4Zeros zeros_ = Int4Zeros::kSymmetric;
   bool act_order_ = false;
   std::shared_ptr<const std::byte> data_;
+  /// What map() checked: the file may change afterwards, and A is read where this says.
+  std::shared_ptr<const int32_t> checked_order_;
 };
 
 }  // namespace v0
