@@ -202,7 +202,10 @@ GemmBlocking bmm_blocking(const GemmFacts& facts, int64_t m) noexcept {
     b.prefetch_bytes = kAhead / nr;
   };
   if (facts.tiles()) {
-    if (m <= b.mr || facts.k > kShallow) return b;
+    // One tile of rows is configured anew for a matrix's last rows, two serve both: only where
+    // there are many rows beside them.
+    constexpr int64_t kManyRows = 128;
+    if (m < kManyRows || facts.k > kShallow) return b;
     use(kWholeLines);
   } else if (m <= max_mr(facts, 1)) {
     const bool widened = facts.a_bytes > 2;
