@@ -34,7 +34,6 @@ class Bf16GemmFmaAvx512 final : public GemmMicrokernel {
   void emit_step(int a_offset, int b_offset) override;
   void emit_k_tail() override;
   void emit_to_f32() override;
-  void emit_flush_denormals();
   void emit_load_codes(const Vectors& codes, int b_offset);
   void emit_half(int element, const Vectors& w, int a_offset, int b_offset);
   void emit_code(int slot, const Vectors& codes, const Vectors& w, int a_offset);
@@ -51,26 +50,12 @@ void Bf16GemmFmaAvx512::emit_setup() {
   } else {
     odd_mask_ = broadcast_word("odd_mask", 0xffff0000);
   }
-  emit_flush_denormals();
-}
-
-// control[0] keeps the caller's word until the teardown, control[1] is the K loop's.
-void Bf16GemmFmaAvx512::emit_flush_denormals() {
-  constexpr uint32_t kDazFtz = 0x8040;
-  TakenGp control(gp, "control"), mxcsr(gp, "mxcsr");
-  const Xbyak::Reg32 mxcsr32((*mxcsr).getIdx());
-  mov(*control, arg(offsetof(GemmArgs, control)));
-  stmxcsr(dword[*control]);
-  mov(mxcsr32, dword[*control]);
-  or_(mxcsr32, kDazFtz);
-  mov(dword[*control + 4], mxcsr32);
-  ldmxcsr(dword[*control + 4]);
+  emit_save_mxcsr();
+  emit_load_mxcsr(true);
 }
 
 void Bf16GemmFmaAvx512::emit_teardown() {
-  TakenGp control(gp, "control");
-  mov(*control, arg(offsetof(GemmArgs, control)));
-  ldmxcsr(dword[*control]);
+  emit_load_mxcsr(false);
 }
 
 void Bf16GemmFmaAvx512::emit_fmas(const Vectors& w, int a_offset) {

@@ -254,6 +254,23 @@ void GemmMicrokernel::emit_k_loop() {
   if (shape().prefetch != 0) gp.give_back(ahead_);
 }
 
+void GemmMicrokernel::emit_save_mxcsr() {
+  constexpr uint32_t kDazFtz = 0x8040;
+  TakenGp control(gp, "control"), mxcsr(gp, "mxcsr");
+  const Xbyak::Reg32 mxcsr32((*mxcsr).getIdx());
+  mov(*control, arg(offsetof(GemmArgs, control)));
+  stmxcsr(dword[*control]);
+  mov(mxcsr32, dword[*control]);
+  or_(mxcsr32, kDazFtz);
+  mov(dword[*control + 4], mxcsr32);
+}
+
+void GemmMicrokernel::emit_load_mxcsr(bool flushing) {
+  TakenGp control(gp, "control");
+  mov(*control, arg(offsetof(GemmArgs, control)));
+  ldmxcsr(dword[*control + (flushing ? 4 : 0)]);
+}
+
 void GemmMicrokernel::emit_scale_columns() {
   section("scale_columns");
   TakenGp col_scale(gp, "col_scale");

@@ -67,6 +67,13 @@ class GemmMicrokernel : public GemmEmitter {
   /// Registers for the broadcasts of A, to be used in turn. Two where they are to be had: with one,
   /// the 6 x 4 block reaches 92 % of Granite Rapids' peak from L1, with two 96 % (bench/NOTES.md).
   Vectors take_broadcasts();
+  // bf16 dot products take denormals for zero and flush them; FMAs in their place do so under DAZ
+  // and FTZ. GemmArgs::control[0] keeps the caller's MXCSR, control[1] is that of the FMAs.
+
+  /// Once, before either is loaded.
+  void emit_save_mxcsr();
+  void emit_load_mxcsr(bool flushing);
+
   int partial_offset(int m, int v) const { return (m * shape().nr + v) * 64; }
 
   static constexpr int kUnroll = 4;  ///< steps of a turn

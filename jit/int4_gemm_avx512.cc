@@ -66,7 +66,6 @@ class Int4GemmAvx512 final : public GemmMicrokernel {
   const Vectors& sums_of(int element) const {
     return tile_lines_ == 0 ? all_ : element == 0 ? even_ : odd_;
   }
-  void emit_set_flushing(bool on);
   int scale_bytes_log2() const { return groups_.scale == DType::kF32 ? 6 : 5; }
   int zero_bytes_log2() const { return groups_.zeros == Int4Zeros::kF32 ? 6 : 4; }
 
@@ -98,14 +97,7 @@ void Int4GemmAvx512::emit_setup() {
   }
   if (fma_) {
     odd_mask_ = broadcast_word("odd_mask", 0xffff0000);
-    TakenGp control(gp, "control"), mxcsr(gp, "mxcsr");
-    const Xbyak::Reg32 mxcsr32((*mxcsr).getIdx());
-    constexpr uint32_t kDazFtz = 0x8040;
-    mov(*control, arg(offsetof(GemmArgs, control)));
-    stmxcsr(dword[*control]);
-    mov(mxcsr32, dword[*control]);
-    or_(mxcsr32, kDazFtz);
-    mov(dword[*control + 4], mxcsr32);
+    emit_save_mxcsr();
   }
   if (zeros_in_index()) lookup_zeros_ = take_vectors("z.");
   for (int m = 0; m < shape().mr; ++m) {
@@ -122,14 +114,6 @@ void Int4GemmAvx512::emit_setup() {
       extra_.push_back(vec.take("acc.set1." + std::to_string(i)));
     }
   }
-}
-
-// control[0] is the caller's word, control[1] the one of the dots.
-void Int4GemmAvx512::emit_set_flushing(bool on) {
-  if (!fma_) return;
-  TakenGp control(gp, "control");
-  mov(*control, arg(offsetof(GemmArgs, control)));
-  ldmxcsr(dword[*control + (on ? 4 : 0)]);
 }
 
 void Int4GemmAvx512::emit_load_partial() {
@@ -204,7 +188,7 @@ void Int4GemmAvx512::emit_begin_group() {
       if (v + 1 < shape().nr) add(*zero, arg(offsetof(GemmArgs, zero_stride)));
     }
   }
-  emit_set_flushing(true);
+  if (fma_) emit_load_mxcsr(true);
 }
 
 void Int4GemmAvx512::emit_lines() {
@@ -234,7 +218,7 @@ void Int4GemmAvx512::emit_group_place(const Xbyak::Reg64& to, size_t base, int g
 }
 
 void Int4GemmAvx512::emit_end_group() {
-  emit_set_flushing(false);
+  if (fma_) emit_load_mxcsr(false);
   if (!extra_.empty()) {
     for (int m = 0; m < shape().mr; ++m) {
       for (int v = 0; v < shape().nr; ++v) vpaddd(acc(m, v), acc(m, v), acc_of(1, m, v));
