@@ -19,28 +19,20 @@ int64_t quad_place(int64_t depth) noexcept {
 
 }  // namespace
 
-// Columns that a packed group takes from A: consecutive ones, or those that `order` names up to its
-// first -1.
+// Consecutive columns, or those that `order` names up to its first -1.
 template <typename Take>
-void PreparedRows::for_columns(int64_t group, const Take& take) const noexcept {
+int64_t PreparedRows::for_columns(int64_t group, const Take& take) const noexcept {
   const GroupLayout& l = groups_.layout;
+  int64_t r = 0;
   if (groups_.order == nullptr) {
     const int64_t first = group * l.group;
     const int64_t count = std::min(l.group, l.k - first);
-    for (int64_t r = 0; r < count; ++r) take(r, first + r);
-    return;
+    for (; r < count; ++r) take(r, first + r);
+  } else {
+    const int32_t* order = groups_.order + group * l.padded;
+    for (; r < l.padded && order[r] >= 0; ++r) take(r, order[r]);
   }
-  const int32_t* order = groups_.order + group * l.padded;
-  for (int64_t r = 0; r < l.padded && order[r] >= 0; ++r) take(r, order[r]);
-}
-
-int64_t PreparedRows::columns_of(int64_t group) const noexcept {
-  int64_t count = 0;
-  if (groups_.order == nullptr) {
-    return std::min(groups_.layout.group, groups_.layout.k - group * groups_.layout.group);
-  }
-  for_columns(group, [&](int64_t, int64_t) { ++count; });
-  return count;
+  return r;
 }
 
 std::byte* PreparedRows::raw(std::byte* copy) const noexcept {
@@ -104,12 +96,12 @@ void PreparedRows::gather_quantized(int64_t row, std::byte* to) const noexcept {
   auto* out = reinterpret_cast<int8_t*>(to + row * stride_);
   const GroupLayout& l = groups_.layout;
   for (int64_t g = 0; g < l.groups; ++g, out += l.padded) {
-    std::memset(out, 0, static_cast<size_t>(l.padded));
     int32_t sum = 0;
-    for_columns(g, [&](int64_t r, int64_t column) {
-      out[quad_place(r)] = from[column];
+    int64_t r = for_columns(g, [&](int64_t place, int64_t column) {
+      out[quad_place(place)] = from[column];
       sum += from[column];
     });
+    for (; r < l.padded; ++r) out[quad_place(r)] = 0;
     store_sum(to, g, row, sum);
   }
 }
@@ -131,17 +123,17 @@ void PreparedRows::gather_row(const std::byte* from, std::byte* to) const noexce
     std::memcpy(&bits, from + 2 * column, sizeof bits);
     return bits;
   };
-  for (int64_t g = 0; g < l.groups; ++g) {
-    const int64_t count = columns_of(g);
-    if (kind_ == RowPreparation::kWiden) {
-      auto* out = reinterpret_cast<uint32_t*>(to) + g * l.padded;
-      for_columns(g, [&](int64_t r, int64_t column) { out[r] = uint32_t{bits_at(column)} << 16; });
-      std::fill(out + count, out + l.padded, 0u);
-    } else {
-      auto* out = reinterpret_cast<uint16_t*>(to) + g * l.padded;
-      for_columns(g, [&](int64_t r, int64_t column) { out[r] = bits_at(column); });
-      std::fill(out + count, out + l.padded, uint16_t{0});
+  const auto copy = [&](auto* out, auto value_of) {
+    for (int64_t g = 0; g < l.groups; ++g, out += l.padded) {
+      const int64_t count =
+          for_columns(g, [&](int64_t r, int64_t column) { out[r] = value_of(bits_at(column)); });
+      std::fill(out + count, out + l.padded, 0);
     }
+  };
+  if (kind_ == RowPreparation::kWiden) {
+    copy(reinterpret_cast<uint32_t*>(to), [](uint16_t bits) { return uint32_t{bits} << 16; });
+  } else {
+    copy(reinterpret_cast<uint16_t*>(to), [](uint16_t bits) { return bits; });
   }
 }
 

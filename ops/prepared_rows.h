@@ -89,10 +89,10 @@ class PreparedRows {
   void gather_row(const std::byte* from, std::byte* to) const noexcept;
   void sum_groups(const std::byte* from, int64_t row, std::byte* to) const noexcept;
   void store_sum(std::byte* to, int64_t group, int64_t row, int64_t sum) const noexcept;
-  /// take(place in the group, column of K) for each column of a packed group.
+  /// take(place in the group, column of K) for each column of a packed group, and how many it has:
+  /// the rest of its places is padding.
   template <typename Take>
-  void for_columns(int64_t group, const Take& take) const noexcept;
-  int64_t columns_of(int64_t group) const noexcept;
+  int64_t for_columns(int64_t group, const Take& take) const noexcept;
   /// What the quantizing kernel leaves for each row, before it is put where it belongs.
   std::byte* raw(std::byte* copy) const noexcept;
   int64_t raw_row_bytes() const noexcept;

@@ -16,8 +16,8 @@ struct GemmBlocking {
   /// Rows a thread finishes before it moves on, mr..2^30; at most 4096 where K is cut.
   int64_t mc = 0;
   int64_t nc = 0;  ///< columns a thread finishes before it moves on: 16 * nr
-  /// Depth of a cache block, a multiple of 64 (int4_gemm: of a packed group, group rounded up as
-  /// WeightLayout has it); 0: all of K at once. 65,536 for sums that need 64 bits.
+  /// Depth of a cache block, a multiple of 64 (int4_gemm: whole groups as they are packed, see
+  /// WeightLayout::kU4Vnni8N16); 0: all of K at once. 65,536 for sums that need 64 bits.
   int64_t kc = 0;
   /// How far ahead of each weight stream up to mr rows are fetched; 0: none. With more rows any
   /// other multiple of 64 up to 2^20 lets each cache block of weights be fetched while the one
