@@ -1,6 +1,7 @@
 #include "reference/int4_gemm.h"
 
 #include <cmath>
+#include <limits>
 
 #include "reference/dot_products.h"
 #include "reference/int4_weights.h"
@@ -128,6 +129,10 @@ Bounded float_sum(const Sorted& w, int64_t j, const std::vector<double>& a, bool
     const size_t columns = run.columns.size();
     const Bounded d = group_sum(code, x, columns, w.values.zero_at(j, run.group), float_zeros);
     const double scale = w.values.scale_at(j, run.group);
+    // Times an infinity the sign of d decides, or whether it is zero: here neither is known.
+    if (std::isinf(scale) && std::fabs(d.value) <= d.bound) {
+      return {0, std::numeric_limits<double>::infinity()};
+    }
     sum = rounded_to_f32({sum.value + d.value * scale, sum.bound + d.bound * std::fabs(scale)});
     code += columns;
     x += columns;
