@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "model_smoke/safetensors.h"
+#include "model_smoke/session.h"
 #include "tests/support/int4_words.h"
 
 namespace quern::smoke::test {
@@ -255,6 +256,25 @@ TestModel reencoded(const std::string& dir, Int4File file) {
     }
   }
   return m;
+}
+
+std::vector<float> logits_of(const std::string& path, const Mode& run) {
+  CommonOptions options;
+  options.model = path;
+  options.backend = run.backend;
+  options.act = run.act;
+  options.isa = run.isa;
+  options.threads = 2;
+  Session session(options);
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 40; ++i) {
+    ids.push_back((i * 37 + 11) % static_cast<int32_t>(session.config().vocab_size));
+  }
+  ModelCache cache = session.model().make_cache();
+  Tensor logits;
+  session.model().forward(ids, cache, {}, logits);
+  return std::vector<float>(logits.row<float>(0),
+                            logits.row<float>(0) + logits.rows() * logits.cols());
 }
 
 }  // namespace quern::smoke::test

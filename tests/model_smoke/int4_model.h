@@ -41,6 +41,19 @@ Json int4_config(const Int4Style& style, const std::vector<std::string>& plain);
 /// tiny_model() with int4 projections, lm_head and the two narrow projections plain.
 TestModel tiny_int4_model(const Int4Style& style = {});
 
+/// Its module that tests bend.
+inline constexpr char kUp[] = "model.layers.0.mlp.up_proj";
+
+/// How a model is run; names as on the command line.
+struct Mode {
+  std::string backend;
+  std::string act;
+  std::string isa = "auto";
+};
+
+/// Of 40 fixed tokens.
+std::vector<float> logits_of(const std::string& path, const Mode& run);
+
 /// The checkpoint in `dir` (GPTQ v1 or AWQ) with its int4 modules written in another form.
 /// Tokenizer and generation config come along where there are some.
 TestModel reencoded(const std::string& dir, Int4File file);
