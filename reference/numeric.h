@@ -23,6 +23,26 @@ struct BinaryFormat {
 };
 inline constexpr BinaryFormat kFormatBF16{8, -126, 127};
 inline constexpr BinaryFormat kFormatF16{11, -14, 15};
+inline constexpr BinaryFormat kFormatE5M2{3, -14, 15};
+
+/// OFP8 e4m3: as the formats above, but the largest exponent field holds numbers too, all but the
+/// two NaNs.
+inline double e4m3_to_double(uint8_t code) {
+  if ((code & 0x7f) == 0x7f) return std::numeric_limits<double>::quiet_NaN();
+  const int field = (code >> 3) & 15, fraction = code & 7;
+  const double magnitude =
+      field == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, field - 10);
+  return code & 0x80 ? -magnitude : magnitude;
+}
+inline double e2m1_to_double(uint8_t code) {
+  const int field = (code >> 1) & 3, fraction = code & 1;
+  const double magnitude =
+      field == 0 ? std::ldexp(fraction, -1) : std::ldexp(2 + fraction, field - 2);
+  return code & 8 ? -magnitude : magnitude;
+}
+inline double e8m0_to_double(uint8_t code) {
+  return code == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, code - 127);
+}
 
 /// Value of the code (sign, exponent field, fraction field) of `f`, held in `bits`.
 inline double decode(const BinaryFormat& f, uint32_t bits) {
@@ -120,7 +140,14 @@ inline double load(const void* data, DType t, int64_t i) {
       return read(uint8_t{});
     case DType::kS32:
       return read(int32_t{});
-    case DType::kU4:  // no view has it
+    case DType::kE4M3:
+      return e4m3_to_double(read(uint8_t{}));
+    case DType::kE5M2:
+      return decode(kFormatE5M2, read(uint8_t{}));
+    case DType::kE8M0:
+      return e8m0_to_double(read(uint8_t{}));
+    case DType::kU4:  // no view has them
+    case DType::kE2M1:
       break;
   }
   return 0;
@@ -149,7 +176,11 @@ inline void store(void* data, DType t, int64_t i, double x) {
       return write(static_cast<uint8_t>(x));
     case DType::kS32:
       return write(static_cast<int32_t>(x));
-    case DType::kU4:  // no view has it
+    case DType::kU4:  // no view has it, or nothing stores it
+    case DType::kE4M3:
+    case DType::kE5M2:
+    case DType::kE2M1:
+    case DType::kE8M0:
       break;
   }
 }

@@ -16,9 +16,17 @@ enum class DType : uint8_t {
   kU8 = 4,
   kS32 = 5,
   kU4 = 6,  ///< two codes a byte; of packed weights only, no view has it
+  /// OCP 8-bit floating point, one byte (OFP8 specification 1.0): 4 exponent and 3 mantissa bits,
+  /// bias 7, no infinities, NaN is 0x7f and 0xff, largest 448
+  kE4M3 = 7,
+  kE5M2 = 8,  ///< as IEEE binary16 cut to its upper byte: infinities, NaNs, largest finite 57344
+  /// OCP FP4 (Microscaling formats 1.0): 0 0.5 1 1.5 2 3 4 6, bit 3 the sign; of packed weights
+  /// only
+  kE2M1 = 9,
+  kE8M0 = 10,  ///< a power of two, 2^(byte - 127); 0xff is NaN
 };
 
-/// Bytes of one element; 0 for kU4, of which bits_of() knows the size.
+/// Bytes of one element; 0 for kU4 and kE2M1, of which bits_of() knows the size.
 constexpr size_t size_of(DType t) noexcept {
   switch (t) {
     case DType::kF32:
@@ -29,15 +37,19 @@ constexpr size_t size_of(DType t) noexcept {
       return 2;
     case DType::kS8:
     case DType::kU8:
+    case DType::kE4M3:
+    case DType::kE5M2:
+    case DType::kE8M0:
       return 1;
     case DType::kU4:
+    case DType::kE2M1:
       break;
   }
   return 0;
 }
 
 constexpr int bits_of(DType t) noexcept {
-  return t == DType::kU4 ? 4 : static_cast<int>(size_of(t)) * 8;
+  return t == DType::kU4 || t == DType::kE2M1 ? 4 : static_cast<int>(size_of(t)) * 8;
 }
 
 /// The name used in problem strings, kernel names and messages.
@@ -57,6 +69,14 @@ constexpr const char* to_string(DType t) noexcept {
       return "s32";
     case DType::kU4:
       return "u4";
+    case DType::kE4M3:
+      return "e4m3";
+    case DType::kE5M2:
+      return "e5m2";
+    case DType::kE2M1:
+      return "e2m1";
+    case DType::kE8M0:
+      return "e8m0";
   }
   return "?";
 }
