@@ -10,9 +10,9 @@
 #include "jit/bf16_gemm_avx512.h"
 #include "jit/bf16_gemm_fma_avx512.h"
 #include "jit/gemm_args.h"
-#include "jit/int4_decode_avx512.h"
-#include "jit/int4_gemm_amx.h"
-#include "jit/int4_gemm_avx512.h"
+#include "jit/grouped_decode_avx512.h"
+#include "jit/grouped_gemm_amx.h"
+#include "jit/grouped_gemm_avx512.h"
 #include "jit/int8_gemm_amx.h"
 #include "jit/int8_gemm_avx512.h"
 
@@ -53,16 +53,16 @@ std::optional<StaticKernel> kernel_of(const std::string& name,
 }
 
 std::optional<StaticKernel> int4_kernel(const std::string& name) {
-  if (const auto config = jit::parse_int4_gemm_amx(name)) {
+  if (const auto config = jit::parse_grouped_gemm_amx(name)) {
     const bool s8 = config->groups.a == DType::kS8;
     const int depth = s8 ? config->tile_depth : config->tile_depth / 2;
     return kernel_of(name, *config, depth, depth);
   }
-  if (const auto config = jit::parse_int4_gemm_avx512(name)) {
+  if (const auto config = jit::parse_grouped_gemm_avx512(name)) {
     const int depth = config->b == DType::kU4 ? 8 : config->b == DType::kBF16 ? 2 : 4;
     return kernel_of(name, *config, 0, depth);
   }
-  const auto config = jit::parse_int4_decode_avx512(name);
+  const auto config = jit::parse_grouped_decode_avx512(name);
   if (!config) return std::nullopt;
   StaticKernel kernel;
   kernel.code = code_of(name, *config);
@@ -125,25 +125,25 @@ std::vector<std::string> default_static_kernels() {
   // W4A16 and W4A8 in groups of 128, and what decodes two panels for them.
   for (const char* types : {"bf16bf16", "s8s8"}) {
     for (const char* zeros : {"z8", "zu8"}) {
-      names.push_back(std::string("int4_gemm.amx.") + types +
+      names.push_back(std::string("grouped_gemm.amx.") + types +
                       "bf16.mr32.nr2.pf2.epi=none.t64.sf16." + zeros);
-      names.push_back(std::string("int4_decode.avx512.u4") + (types[0] == 's' ? "s8." : "bf16.") +
-                      zeros);
+      names.push_back(std::string("grouped_decode.avx512.u4") +
+                      (types[0] == 's' ? "s8." : "bf16.") + zeros);
     }
   }
   // Floats are subtracted from sums, not from codes.
-  names.push_back("int4_gemm.amx.bf16bf16bf16.mr32.nr2.pf2.epi=none.t64.sf16.zf32");
-  names.push_back("int4_gemm.amx.s8u8bf16.mr32.nr2.pf2.epi=none.t64.sf16.zf32");
-  names.push_back("int4_decode.avx512.u4u8");
+  names.push_back("grouped_gemm.amx.bf16bf16bf16.mr32.nr2.pf2.epi=none.t64.sf16.zf32");
+  names.push_back("grouped_gemm.amx.s8u8bf16.mr32.nr2.pf2.epi=none.t64.sf16.zf32");
+  names.push_back("grouped_decode.avx512.u4u8");
   // A few rows at level amx.
-  names.push_back("int4_gemm.avx512.bf16u4bf16.mr4.nr2.pf8.epi=none.fma.tl4.sf16.z8");
-  names.push_back("int4_gemm.avx512.s8u4bf16.mr16.nr1.pf4.epi=none.sf16.z8");
+  names.push_back("grouped_gemm.avx512.bf16u4bf16.mr4.nr2.pf8.epi=none.fma.tl4.sf16.z8");
+  names.push_back("grouped_gemm.avx512.s8u4bf16.mr16.nr1.pf4.epi=none.sf16.z8");
   return names;
 }
 
 CallModel model_of(const StaticKernel& kernel, const StaticCall& call) {
   if (kernel.decodes) {
-    jit::Int4DecodeArgs args;
+    jit::GroupedDecodeArgs args;
     args.panels = kernel.panels;
     args.groups = groups_of(kernel, call);
     args.group_lines = steps_of_group(kernel);

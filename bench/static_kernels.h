@@ -25,8 +25,8 @@ struct StaticKernel {
 /// Columns of K that share a scale, in whole steps.
 constexpr int64_t kStaticGroup = 128;
 
-/// Generates the kernel of that name, of any GEMM family or of int4_decode (of two panels). Throws
-/// UsageError where it is no such name or breaks a rule.
+/// Generates the kernel of that name, of any GEMM family or of grouped_decode (of two panels).
+/// Throws UsageError where it is no such name or breaks a rule.
 StaticKernel static_kernel(const std::string& name);
 
 /// int8, bf16, bf16 on u8 codes and int4 on AMX, in the shapes that plans choose; what decodes the

@@ -39,7 +39,7 @@ struct GemmFamily {
   /// Name and generator of the family's kernel for a register block.
   std::function<std::string(int mr, int nr, int prefetch)> kernel_name;
   std::function<Result<jit::GeneratedCode>(int mr, int nr, int prefetch)> generate;
-  /// int4_decode, where facts say that weights are decoded to scratch: what makes it, and, in a
+  /// grouped_decode, where facts say that weights are decoded to scratch: what makes it, and, in a
   /// plan, the kernel.
   std::string decode_name;
   std::function<Result<jit::GeneratedCode>()> generate_decode;

@@ -8,7 +8,7 @@
 // work at the same time, which decides everything between M = 8 and M = 64.
 #include <algorithm>
 
-#include "jit/int4_decode_avx512.h"
+#include "jit/grouped_decode_avx512.h"
 #include "ops/checked.h"
 #include "ops/gemm_plan.h"
 
@@ -105,7 +105,7 @@ class Walk {
 
   /// The chunk's weights in the form that the kernel reads, once for all rows.
   void decode(const Chunk& chunk) noexcept {
-    jit::Int4DecodeArgs args;
+    jit::GroupedDecodeArgs args;
     args.b = weights(chunk);
     args.panel_stride = run_.panel_bytes;
     args.panels = chunk.panels.size();

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "jit/int4_decode_avx512.h"
-#include "jit/int4_gemm_amx.h"
-#include "jit/int4_gemm_avx512.h"
+#include "jit/grouped_decode_avx512.h"
+#include "jit/grouped_gemm_amx.h"
+#include "jit/grouped_gemm_avx512.h"
 #include "ops/int4_packing.h"
 #include "ops/no_throw.h"
 #include "ops/packed_gemm.h"
@@ -166,15 +166,15 @@ class Families {
       return f;
     }
     f.group_steps = f.read_bytes(f.group) / 64;
-    const jit::Int4Registers registers = int4_registers(avx512_config(decoded));
+    const jit::GroupedRegisters registers = grouped_registers(avx512_config(decoded));
     f.panel_registers = registers.panel;
     f.other_registers = registers.other;
     f.accumulators = registers.element;
     return f;
   }
 
-  jit::Int4GemmAvx512Config avx512_config(bool decoded) const noexcept {
-    jit::Int4GemmAvx512Config config;
+  jit::GroupedGemmAvx512Config avx512_config(bool decoded) const noexcept {
+    jit::GroupedGemmAvx512Config config;
     config.b = !decoded ? DType::kU4 : integer_ ? DType::kU8 : DType::kBF16;
     config.groups = config_;
     config.fma = fma();
@@ -192,13 +192,13 @@ class Families {
   void add_decoded(IsaLevel level) {
     // Tiles multiply signed codes too, which leaves nothing to correct in each group's sum.
     const bool subtracts = level == IsaLevel::kAmx && integer_ && desc_.zeros != Int4Zeros::kF32;
-    jit::Int4DecodeAvx512Config decode{.poison = kPoisonRegisters};
+    jit::GroupedDecodeAvx512Config decode{.poison = kPoisonRegisters};
     if (!integer_) decode.to = DType::kBF16;
     if (subtracts) decode.to = DType::kS8;
     if (!integer_ || subtracts) decode.zeros = desc_.zeros;
     GemmFamily family;
     if (level == IsaLevel::kAmx) {
-      jit::Int4GemmAmxConfig config;
+      jit::GroupedGemmAmxConfig config;
       config.groups = config_;
       config.groups.subtracted = subtracts;
       if (subtracts) config.groups.wide = false;

@@ -305,7 +305,7 @@ TEST_F(StaticModel, OccupancyOfWholeCallsAtK4096) {
 // its loads, and for little else.
 TEST_F(StaticModel, OccupancyOfInt4InGroupsOf128) {
   const auto front = [](const char* types) {
-    return std::string("int4_gemm.amx.") + types + "bf16.mr32.nr2.pf2.epi=none.t64.sf16.";
+    return std::string("grouped_gemm.amx.") + types + "bf16.mr32.nr2.pf2.epi=none.t64.sf16.";
   };
   for (const char* zeros : {"z8", "zu8", "zf32"}) {
     const StaticRow row = static_rows({front("bf16bf16") + zeros})[0];
@@ -348,7 +348,7 @@ TEST_F(StaticModel, GroupsAreMultipliedAndFolded) {
   };
   for (const Kind& kind : {Kind{"s8s8", 64}, Kind{"s8u8", 64}, Kind{"bf16bf16", 32}}) {
     for (const int64_t k : {128, 256, 4096}) {
-      const StaticKernel kernel = static_kernel(std::string("int4_gemm.amx.") + kind.types +
+      const StaticKernel kernel = static_kernel(std::string("grouped_gemm.amx.") + kind.types +
                                                 "bf16.mr32.nr2.pf2.epi=none.t64.sf16.z8");
       const StaticCall call{32, 32, k};
       const CallModel model = model_of(kernel, call);
@@ -363,8 +363,8 @@ TEST_F(StaticModel, GroupsAreMultipliedAndFolded) {
 
 // A line of codes becomes two of s8 or four of bf16, each stored whole.
 TEST_F(StaticModel, DecodingIsBoundByStoresOrVectors) {
-  for (const auto& [name, lines] :
-       {std::pair{"int4_decode.avx512.u4s8.z8", 2}, std::pair{"int4_decode.avx512.u4bf16.z8", 4}}) {
+  for (const auto& [name, lines] : {std::pair{"grouped_decode.avx512.u4s8.z8", 2},
+                                    std::pair{"grouped_decode.avx512.u4bf16.z8", 4}}) {
     const StaticRow row = static_rows({name})[0];
     EXPECT_EQ(row.call.n, 32) << name;
     EXPECT_EQ(cycles(row.model.phases[1].use, Port::kStore), 2.0 * 4096 / 8 * lines) << name;

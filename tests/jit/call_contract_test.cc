@@ -160,10 +160,10 @@ class Arena {
     args.columns = missing_depths ? 5 : 16;
     return args;
   }
-  Int4DecodeArgs int4_decode(bool one_line) {
+  GroupedDecodeArgs grouped_decode(bool one_line) {
     void* to = bytes_.data() + kBytes / 2;
     size_t space = kBytes / 2;
-    Int4DecodeArgs args;
+    GroupedDecodeArgs args;
     args.b = args.zero = bytes_.data();
     args.panel_stride = 64 * 15;
     args.panels = one_line ? 1 : 2;
@@ -211,7 +211,7 @@ class CallContractOf : public Fixture {
           const GemmArgs gemm = arena.gemm(other_way_out, kernel.rows);
           const QuantizeRowsArgs rows = arena.quantize_rows(other_way_out);
           const Int4PackArgs codes = arena.int4_pack(other_way_out);
-          const Int4DecodeArgs panels = arena.int4_decode(other_way_out);
+          const GroupedDecodeArgs panels = arena.grouped_decode(other_way_out);
           // In the order of KernelArgs.
           const void* const args[] = {&gemm, &rows, &codes, &panels};
           call((*block)->entry(), args[static_cast<size_t>(kernel.args)], kMxcsr[setting],

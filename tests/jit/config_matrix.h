@@ -10,7 +10,7 @@
 #include "jit/quantize_rows_avx512.h"
 #include "quern/isa.h"
 #include "tests/jit/gemm_config_matrix.h"
-#include "tests/jit/int4_config_matrix.h"
+#include "tests/jit/grouped_config_matrix.h"
 
 namespace quern::jit {
 
@@ -43,7 +43,7 @@ inline std::vector<Int4PackAvx512Config> all_int4_pack() {
 }
 
 /// Which argument struct a kernel takes.
-enum class KernelArgs { kGemm, kQuantizeRows, kInt4Pack, kInt4Decode };
+enum class KernelArgs { kGemm, kQuantizeRows, kInt4Pack, kGroupedDecode };
 
 /// What tests of all kernels need to know of one.
 struct AnyKernel {
@@ -67,8 +67,8 @@ constexpr KernelArgs args_of(const QuantizeRowsAvx512Config&) {
 constexpr KernelArgs args_of(const Int4PackAvx512Config&) {
   return KernelArgs::kInt4Pack;
 }
-constexpr KernelArgs args_of(const Int4DecodeAvx512Config&) {
-  return KernelArgs::kInt4Decode;
+constexpr KernelArgs args_of(const GroupedDecodeAvx512Config&) {
+  return KernelArgs::kGroupedDecode;
 }
 inline bool uses_bf16(const GemmConfig& config) {
   return config.bf16 && config.epilogue.c == DType::kBF16;
@@ -76,7 +76,7 @@ inline bool uses_bf16(const GemmConfig& config) {
 inline bool uses_bf16(const Bf16GemmAvx512Config&) {
   return true;
 }
-inline bool uses_bf16(const Int4GemmAvx512Config& config) {
+inline bool uses_bf16(const GroupedGemmAvx512Config& config) {
   const bool dots = config.groups.a == DType::kBF16 && !config.fma;
   return dots || uses_bf16(static_cast<const GemmConfig&>(config));
 }
@@ -94,7 +94,7 @@ constexpr IsaLevel level_of(const Int8GemmAmxConfig&) {
 constexpr IsaLevel level_of(const Bf16GemmAmxConfig&) {
   return IsaLevel::kAmx;
 }
-constexpr IsaLevel level_of(const Int4GemmAmxConfig&) {
+constexpr IsaLevel level_of(const GroupedGemmAmxConfig&) {
   return IsaLevel::kAmx;
 }
 template <NotAGemm Config>
@@ -129,9 +129,9 @@ inline std::vector<AnyKernel> every_kernel() {
   add_legal(all_bf16_amx(), &all);
   add_legal(all_quantize_rows(), &all);
   add_legal(all_int4_pack(), &all);
-  add_legal(all_int4(all_epilogues()), &all);
-  add_legal(all_int4_amx(all_epilogues()), &all);
-  add_legal(all_int4_decode(), &all);
+  add_legal(all_grouped(all_epilogues()), &all);
+  add_legal(all_grouped_amx(all_epilogues()), &all);
+  add_legal(all_grouped_decode(), &all);
   return all;
 }
 

@@ -70,14 +70,14 @@ TEST(Generators, Bf16GemmAmx) {
   check_family(all_bf16_amx(), parse_bf16_gemm_amx);
 }
 
-TEST(Generators, Int4Gemm) {
-  check_family(all_int4(all_epilogues()), parse_int4_gemm_avx512);
+TEST(Generators, GroupedGemmAvx512) {
+  check_family(all_grouped(all_epilogues()), parse_grouped_gemm_avx512);
 }
-TEST(Generators, Int4GemmAmx) {
-  check_family(all_int4_amx(all_epilogues()), parse_int4_gemm_amx);
+TEST(Generators, GroupedGemmAmx) {
+  check_family(all_grouped_amx(all_epilogues()), parse_grouped_gemm_amx);
 }
-TEST(Generators, Int4Decode) {
-  check_family(all_int4_decode(), parse_int4_decode_avx512);
+TEST(Generators, GroupedDecode) {
+  check_family(all_grouped_decode(), parse_grouped_decode_avx512);
 }
 
 // reliability.md, J4: what a config generates depends on nothing else, neither on the thread nor on
@@ -125,28 +125,29 @@ TEST(Generators, NamesThatToStringWouldNotWriteDoNotParse) {
 }
 
 TEST(Generators, NamesOfInt4KernelsParseAsTheyAreWrittenOnly) {
-  const std::string avx512 = "int4_gemm.avx512.bf16u4bf16.mr4.nr2.pf0.epi=none";
-  EXPECT_TRUE(parse_int4_gemm_avx512(avx512 + ".fma.tl4.sf16.z8").has_value());
+  const std::string avx512 = "grouped_gemm.avx512.bf16u4bf16.mr4.nr2.pf0.epi=none";
+  EXPECT_TRUE(parse_grouped_gemm_avx512(avx512 + ".fma.tl4.sf16.z8").has_value());
   for (const char* end :
        {"", ".sf16", ".z8.sf16", ".sf16.z8.fma", ".tl4.fma.sf16.z8", ".fma.tl0.sf16.z8",
         ".tl04.sf16.z8", ".fma.fma.sf16.z8", ".sf16.z8.z8", ".sf16.z8.wide.wide", ".sf64.z8",
         ".sf16.zu4", ".sf16.z8.poison.nobf16"}) {
-    EXPECT_FALSE(parse_int4_gemm_avx512(avx512 + end).has_value()) << end;
+    EXPECT_FALSE(parse_grouped_gemm_avx512(avx512 + end).has_value()) << end;
   }
-  const std::string amx = "int4_gemm.amx.s8u8bf16.mr32.nr2.pf0.epi=none";
-  EXPECT_TRUE(parse_int4_gemm_amx(amx + ".t64.sf16.zu8.wide").has_value());
-  EXPECT_FALSE(parse_int4_gemm_amx("int4_gemm.amx.bf16s8bf16.mr32.nr2.pf0.epi=none.t64.sf16.z8")
-                   .has_value());
-  EXPECT_FALSE(parse_int4_gemm_avx512(amx + ".t64.sf16.zu8").has_value());
+  const std::string amx = "grouped_gemm.amx.s8u8bf16.mr32.nr2.pf0.epi=none";
+  EXPECT_TRUE(parse_grouped_gemm_amx(amx + ".t64.sf16.zu8.wide").has_value());
+  EXPECT_FALSE(
+      parse_grouped_gemm_amx("grouped_gemm.amx.bf16s8bf16.mr32.nr2.pf0.epi=none.t64.sf16.z8")
+          .has_value());
+  EXPECT_FALSE(parse_grouped_gemm_avx512(amx + ".t64.sf16.zu8").has_value());
   for (const char* end :
        {"", ".t64", ".sf16.z8", ".t064.sf16.z8", ".sf16.z8.t64", ".t64.sf16.z8.fma"}) {
-    EXPECT_FALSE(parse_int4_gemm_amx(amx + end).has_value()) << end;
+    EXPECT_FALSE(parse_grouped_gemm_amx(amx + end).has_value()) << end;
   }
   for (const char* name :
-       {"int4_decode.avx512.u4u8.z8", "int4_decode.avx512.u4bf16", "int4_decode.avx512.u4s8",
-        "int4_decode.avx512.u4s16.z8", "int4_decode.avx512.u4bf16.poison.z8",
-        "int4_decode.avx512.u4u8.poison.poison"}) {
-    EXPECT_FALSE(parse_int4_decode_avx512(name).has_value()) << name;
+       {"grouped_decode.avx512.u4u8.z8", "grouped_decode.avx512.u4bf16",
+        "grouped_decode.avx512.u4s8", "grouped_decode.avx512.u4s16.z8",
+        "grouped_decode.avx512.u4bf16.poison.z8", "grouped_decode.avx512.u4u8.poison.poison"}) {
+    EXPECT_FALSE(parse_grouped_decode_avx512(name).has_value()) << name;
   }
 }
 

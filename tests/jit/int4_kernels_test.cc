@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "jit/int4_gemm_amx.h"
-#include "jit/int4_gemm_avx512.h"
+#include "jit/grouped_gemm_amx.h"
+#include "jit/grouped_gemm_avx512.h"
 #include "tests/jit/amx_fixture.h"
 #include "tests/jit/int4_call.h"
 #include "tests/jit/kernel_fixture.h"
@@ -49,12 +49,12 @@ int columns_of(int nr, Numbers& numbers) {
 class Int4Kernels : public KernelTest {
  protected:
   /// Every kind of weights that go with such rows.
-  std::vector<Int4GemmAvx512Config> weights_of(const GroupConfig& groups) const {
-    std::vector<Int4GemmAvx512Config> all;
+  std::vector<GroupedGemmAvx512Config> weights_of(const GroupConfig& groups) const {
+    std::vector<GroupedGemmAvx512Config> all;
     for (DType b : {DType::kU4, DType::kU8, DType::kBF16}) {
       for (bool fma : {false, true}) {
         for (int tile_lines : {0, 1, 2, 4}) {
-          Int4GemmAvx512Config config{{1, 1, 0, true, kLinear}, b, groups, fma, tile_lines};
+          GroupedGemmAvx512Config config{{1, 1, 0, true, kLinear}, b, groups, fma, tile_lines};
           if (invalid(config) != nullptr) continue;
           if (groups.a == DType::kBF16 && !fma && !features_.bf16) continue;
           all.push_back(config);
@@ -64,7 +64,7 @@ class Int4Kernels : public KernelTest {
     return all;
   }
 
-  void check(const Int4GemmAvx512Config& config, int groups, int padded, int missing,
+  void check(const GroupedGemmAvx512Config& config, int groups, int padded, int missing,
              Numbers& numbers) {
     const KernelHandle kernel = make(config);
     ASSERT_NE(kernel, nullptr);
@@ -82,7 +82,7 @@ TEST_F(Int4Kernels, EveryShapeWeightAndZeroPoint) {
   Numbers numbers(21);
   int kernels = 0;
   for (GroupConfig groups : group_kinds()) {
-    for (Int4GemmAvx512Config config : weights_of(groups)) {
+    for (GroupedGemmAvx512Config config : weights_of(groups)) {
       for (config.mr = 1; config.mr <= 16; ++config.mr) {
         for (config.nr = 1; config.nr <= 4; ++config.nr) {
           const std::vector<int> fetched = prefetches(config.nr);
@@ -105,7 +105,7 @@ TEST_F(Int4Kernels, EveryShapeWeightAndZeroPoint) {
 TEST_F(Int4Kernels, EveryLengthAndNumberOfGroups) {
   Numbers numbers(22);
   for (GroupConfig groups : group_kinds()) {
-    for (Int4GemmAvx512Config config : weights_of(groups)) {
+    for (GroupedGemmAvx512Config config : weights_of(groups)) {
       config.mr = 2;
       config.nr = config.groups.zeros == Int4Zeros::kF32 ? 1 : 2;
       for (int lines = 1; lines <= 17; ++lines) {
@@ -125,7 +125,7 @@ TEST_F(Int4Kernels, EveryScaleOfEveryZeroPoint) {
   for (GroupConfig groups : group_kinds()) {
     for (const DType scale : kScales) {
       groups.scale = scale;
-      for (Int4GemmAvx512Config config : weights_of(groups)) {
+      for (GroupedGemmAvx512Config config : weights_of(groups)) {
         config.mr = 3;
         config.nr = 2;
         ASSERT_NO_FATAL_FAILURE(check(config, 3, 32, 5, numbers));
@@ -149,7 +149,7 @@ TEST_F(Int4Kernels, WideGroupsSubtractIntegers) {
   for (const DType b : {DType::kU4, DType::kU8}) {
     const GroupConfig groups{
         .a = DType::kS8, .scale = DType::kF32, .zeros = Int4Zeros::kInteger, .wide = true};
-    const KernelHandle kernel = make(Int4GemmAvx512Config{{2, 1, 0, true, kLinear}, b, groups});
+    const KernelHandle kernel = make(GroupedGemmAvx512Config{{2, 1, 0, true, kLinear}, b, groups});
     Numbers numbers(24);
     const Int4Block block = wide_block(groups, numbers);
     Int4Call call(block, b, false, 0, Flush::kEnd);
@@ -165,7 +165,7 @@ TEST_F(Int4Kernels, SumsOfTheLongestGroupFit) {
   constexpr int kColumns = 1 << 20;
   const GroupConfig groups{.a = DType::kS8, .scale = DType::kF32};
   const KernelHandle kernel =
-      make(Int4GemmAvx512Config{{1, 1, 0, true, {DType::kF32}}, DType::kU4, groups});
+      make(GroupedGemmAvx512Config{{1, 1, 0, true, {DType::kF32}}, DType::kU4, groups});
   const std::vector<int8_t> a(kColumns, 127);
   const std::vector<uint32_t> panel(size_t{kColumns} * 2, 0xffffffffu);
   const std::vector<float> scale(16, 1.0f);
@@ -193,7 +193,7 @@ TEST_F(Int4Kernels, SumsOfTheLongestGroupFit) {
 TEST_F(Int4Kernels, GateAndUp) {
   Numbers numbers(25);
   for (const GroupConfig& groups : group_kinds()) {
-    for (Int4GemmAvx512Config config : weights_of(groups)) {
+    for (GroupedGemmAvx512Config config : weights_of(groups)) {
       config.mr = config.tile_lines == 0 ? 4 : 2;
       config.nr = 2;
       config.epilogue = {DType::kF32, true, Activation::kSiluMul, false};
@@ -235,7 +235,8 @@ DType decoded(const GroupConfig& groups) {
 
 class Int4AmxKernels : public AmxKernelTest {
  protected:
-  void check(const Int4GemmAmxConfig& config, int rows, int groups, int tiles, Numbers& numbers) {
+  void check(const GroupedGemmAmxConfig& config, int rows, int groups, int tiles,
+             Numbers& numbers) {
     const KernelHandle kernel = make(config);
     ASSERT_NE(kernel, nullptr);
     const int padded = tiles * config.tile_depth;
@@ -261,7 +262,7 @@ TEST_F(Int4AmxKernels, EveryShapeTileAndZeroPoint) {
       for (const int mr : {16, 32}) {
         for (int nr = 1; nr <= 64 / mr; ++nr) {
           const int prefetch = nr <= 2 ? kernels % 3 : 0;
-          Int4GemmAmxConfig config{{mr, nr, prefetch, true, kLinear}, groups, tile_depth};
+          GroupedGemmAmxConfig config{{mr, nr, prefetch, true, kLinear}, groups, tile_depth};
           config.groups.scale = kScales[kernels % 3];
           ASSERT_EQ(invalid(config), nullptr) << to_string(config);
           ++kernels;
@@ -280,7 +281,7 @@ TEST_F(Int4AmxKernels, EveryNumberOfRowsAndGroups) {
   Numbers numbers(32);
   for (const GroupConfig& groups : tile_kinds()) {
     for (int rows = 1; rows <= 32; ++rows) {
-      const Int4GemmAmxConfig config{
+      const GroupedGemmAmxConfig config{
           {rows > 16 ? 32 : 16, 2, 0, true, kLinear}, groups, 8 * (1 + rows % 8)};
       ASSERT_NO_FATAL_FAILURE(check(config, rows, rows % 6, 1 + rows % 2, numbers));
     }
@@ -295,7 +296,7 @@ TEST_F(Int4AmxKernels, WideGroupsAndSubtractedZeros) {
                              .zeros = Int4Zeros::kInteger,
                              .wide = !subtracted,
                              .subtracted = subtracted};
-    const KernelHandle kernel = make(Int4GemmAmxConfig{{16, 1, 0, true, kLinear}, groups, 64});
+    const KernelHandle kernel = make(GroupedGemmAmxConfig{{16, 1, 0, true, kLinear}, groups, 64});
     Numbers numbers(33);
     const Int4Block block = wide_block(groups, numbers);
     Int4Call call(block, decoded(groups), false, 64, Flush::kEnd);
@@ -310,7 +311,7 @@ TEST_F(Int4AmxKernels, DotProductsAndLoadsAreCounted) {
   if (!emulated()) GTEST_SKIP() << "not run: only the emulator counts";
   Numbers numbers(34);
   for (const GroupConfig& groups : tile_kinds()) {
-    const Int4GemmAmxConfig config{{32, 2, 0, true, kLinear}, groups, 64};
+    const GroupedGemmAmxConfig config{{32, 2, 0, true, kLinear}, groups, 64};
     const KernelHandle kernel = make(config);
     const Int4Block block(29, 2, 3, 128, 0, groups, numbers);
     const bool s8 = groups.a == DType::kS8;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "jit/int4_gemm_amx.h"
-#include "jit/int4_gemm_avx512.h"
+#include "jit/grouped_gemm_amx.h"
+#include "jit/grouped_gemm_avx512.h"
 #include "tests/jit/amx_fixture.h"
 #include "tests/jit/int4_call.h"
 #include "tests/support/amx_dot.h"
@@ -188,10 +188,10 @@ TEST_F(Int4TileLines, HaveTheBitsOfTiles) {
         const auto fill = static_cast<Fill>(round % kFills);
         const Random r(rows, nr, 1 + round % 3, tile_depth * (1 + round / 7 % 3), config, fill,
                        numbers);
-        const KernelHandle lines = make(Int4GemmAvx512Config{
+        const KernelHandle lines = make(GroupedGemmAvx512Config{
             {rows, nr, 0, true, {DType::kF32}}, DType::kU4, config, true, tile_lines});
         const KernelHandle tiles =
-            make(Int4GemmAmxConfig{{16, nr, 0, true, {DType::kF32}}, config, tile_depth});
+            make(GroupedGemmAmxConfig{{16, nr, 0, true, {DType::kF32}}, config, tile_depth});
         const std::vector<float> got = run(*lines, r, false, tile_depth);
         const std::vector<float> want = run(*tiles, r, true, tile_depth);
         ASSERT_NO_FATAL_FAILURE(expect_bits(got, want, lines->name));
@@ -221,9 +221,9 @@ TEST_F(Int4TileLines, DifferFromOneChain) {
     const Random r(1, 1, 1, 64, config, Fill::kNearOne, numbers);
     const GemmConfig shape{1, 1, 0, true, {DType::kF32}};
     const auto chain =
-        run(*make(Int4GemmAvx512Config{shape, DType::kU4, config, true, 0}), r, false, 0);
+        run(*make(GroupedGemmAvx512Config{shape, DType::kU4, config, true, 0}), r, false, 0);
     const auto tiles =
-        run(*make(Int4GemmAvx512Config{shape, DType::kU4, config, true, 4}), r, false, 0);
+        run(*make(GroupedGemmAvx512Config{shape, DType::kU4, config, true, 4}), r, false, 0);
     for (size_t i = 0; i < chain.size(); ++i) different += bits_of(chain[i]) != bits_of(tiles[i]);
   }
   EXPECT_GT(different, 50);

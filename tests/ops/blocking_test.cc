@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "jit/int4_gemm_avx512.h"
+#include "jit/grouped_gemm_avx512.h"
 #include "ops/checked.h"
 
 namespace quern {
@@ -330,13 +330,13 @@ TEST(MaxMr, IsWhatInt4KernelsAllow) {
     for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
       for (const int lines : {-1, 0, 1, 2, 4}) {
         for (const DType a : {DType::kS8, DType::kBF16}) {
-          jit::Int4GemmAvx512Config config;
+          jit::GroupedGemmAvx512Config config;
           config.b = b;
           config.groups = {.a = a, .zeros = zeros};
           config.fma = lines >= 0;
           config.tile_lines = std::max(lines, 0);
           if (invalid(config) != nullptr) continue;
-          const jit::Int4Registers registers = int4_registers(config);
+          const jit::GroupedRegisters registers = grouped_registers(config);
           GemmFacts facts{.k = 64};
           facts.panel_registers = registers.panel;
           facts.other_registers = registers.other;

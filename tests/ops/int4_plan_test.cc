@@ -60,10 +60,11 @@ bool has(const std::string& text, const std::string& part) {
 TEST_P(Int4PlanTest, RowsDecideBetweenPackedAndDecodedWeights) {
   const std::string w4a16 = plan(Int4Activations::kBF16, 128);
   const std::string w4a8 = plan(Int4Activations::kDynamicS8, 128);
-  const std::string tiles16 = "int4_gemm.amx.bf16bf16bf16", tiles8 = "int4_gemm.amx.s8s8bf16";
-  const std::string packed16 = "int4_gemm.avx512.bf16u4bf16", packed8 = "int4_gemm.avx512.s8u4bf16";
-  const std::string decoded16 = "int4_gemm.avx512.bf16bf16bf16";
-  const std::string decoded8 = "int4_gemm.avx512.s8u8bf16";
+  const std::string tiles16 = "grouped_gemm.amx.bf16bf16bf16", tiles8 = "grouped_gemm.amx.s8s8bf16";
+  const std::string packed16 = "grouped_gemm.avx512.bf16u4bf16",
+                    packed8 = "grouped_gemm.avx512.s8u4bf16";
+  const std::string decoded16 = "grouped_gemm.avx512.bf16bf16bf16";
+  const std::string decoded8 = "grouped_gemm.avx512.s8u8bf16";
   // At level amx measurements decide; they have to leave rows for both.
   const int64_t few16 = amx() ? few_rows(w4a16) : 16, few8 = amx() ? few_rows(w4a8) : 64;
   ASSERT_GE(few16, 1) << w4a16;
@@ -75,8 +76,8 @@ TEST_P(Int4PlanTest, RowsDecideBetweenPackedAndDecodedWeights) {
     ASSERT_TRUE(has(line_of(w4a16, m), want16)) << m << '\n' << w4a16;
     ASSERT_TRUE(has(line_of(w4a8, m), want8)) << m << '\n' << w4a8;
   }
-  EXPECT_TRUE(has(w4a16, "decoded by int4_decode.avx512.u4bf16.z8 ") ||
-              has(w4a16, "decoded by int4_decode.avx512.u4bf16.z8.poison "))
+  EXPECT_TRUE(has(w4a16, "decoded by grouped_decode.avx512.u4bf16.z8 ") ||
+              has(w4a16, "decoded by grouped_decode.avx512.u4bf16.z8.poison "))
       << w4a16;
 }
 
@@ -93,11 +94,11 @@ TEST_P(Int4PlanTest, FewRowsOfBf16StandInWhereTilesAreWholeLines) {
     const std::string text = plan(Int4Activations::kBF16, g.columns);
     const std::string line = line_of(text, 1);
     if (g.tile == nullptr) {
-      EXPECT_TRUE(has(line, "int4_gemm.amx.")) << g.columns << '\n' << text;
+      EXPECT_TRUE(has(line, "grouped_gemm.amx.")) << g.columns << '\n' << text;
     } else {
       EXPECT_TRUE(has(line, std::string(".fma.") + g.tile)) << g.columns << '\n' << text;
     }
-    EXPECT_TRUE(has(line_of(text, 17), "int4_gemm.amx.")) << g.columns << '\n' << text;
+    EXPECT_TRUE(has(line_of(text, 17), "grouped_gemm.amx.")) << g.columns << '\n' << text;
   }
 }
 
@@ -107,7 +108,7 @@ TEST_P(Int4PlanTest, WhatIsDecodedForWhichZeroPoints) {
   const auto text = [this](Int4Zeros zeros) {
     return plan(Int4Activations::kDynamicS8, 128, zeros);
   };
-  const std::string decode = "int4_decode.avx512.u4";
+  const std::string decode = "grouped_decode.avx512.u4";
   EXPECT_TRUE(has(text(Int4Zeros::kSymmetric), decode + (amx() ? "s8.z8" : "u8")));
   EXPECT_TRUE(has(text(Int4Zeros::kInteger), decode + (amx() ? "s8.zu8" : "u8")));
   EXPECT_TRUE(has(text(Int4Zeros::kF32), decode + "u8"));

@@ -38,8 +38,8 @@ struct Fp8GemmDesc {
 /// Weights as checkpoints store them.
 struct Fp8Weights {
   MatrixView codes;  ///< [n, k] of desc.weights
-  /// kF32, kBF16 or kF16 (converted exactly) [ceil(n / block_n), ceil(k / block_k)]. Never optional:
-  /// codes without a scale are an error.
+  /// kF32, kBF16 or kF16 (converted exactly) [ceil(n / block_n), ceil(k / block_k)]. Never
+  /// optional: codes without a scale are an error.
   MatrixView scale;
 };
 

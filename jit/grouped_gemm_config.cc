@@ -1,16 +1,16 @@
 #include "jit/config_name.h"
-#include "jit/int4_gemm_avx512.h"
+#include "jit/grouped_gemm_avx512.h"
 
 namespace quern::jit {
 namespace {
 
-constexpr std::string_view kFamily = "int4_gemm.avx512";
+constexpr std::string_view kFamily = "grouped_gemm.avx512";
 constexpr std::string_view kFma = "fma";
 constexpr const char* kTileLines = "tl";
 
 }  // namespace
 
-std::string to_string(const Int4GemmAvx512Config& config) {
+std::string to_string(const GroupedGemmAvx512Config& config) {
   GemmName name{kFamily, config.groups.a, config.b, config, group_words(config.groups)};
   const std::string tile = kTileLines + std::to_string(config.tile_lines);
   if (config.tile_lines != 0) name.options.insert(name.options.begin(), tile);
@@ -18,7 +18,7 @@ std::string to_string(const Int4GemmAvx512Config& config) {
   return to_string(name);
 }
 
-std::optional<Int4GemmAvx512Config> parse_int4_gemm_avx512(std::string_view text) {
+std::optional<GroupedGemmAvx512Config> parse_grouped_gemm_avx512(std::string_view text) {
   auto name = parse_gemm_name(text);
   if (!name) return std::nullopt;
   const auto drop_first = [&name] { name->options.erase(name->options.begin()); };
@@ -33,19 +33,19 @@ std::optional<Int4GemmAvx512Config> parse_int4_gemm_avx512(std::string_view text
   }
   const auto groups = parse_group_words(name->a, name->options);
   if (!groups) return std::nullopt;
-  const Int4GemmAvx512Config config{name->config, name->b, *groups, fma, tile_lines};
+  const GroupedGemmAvx512Config config{name->config, name->b, *groups, fma, tile_lines};
   if (to_string(config) != text) return std::nullopt;
   return config;
 }
 
-Int4Registers int4_registers(const Int4GemmAvx512Config& config) {
+GroupedRegisters grouped_registers(const GroupedGemmAvx512Config& config) {
   // One broadcast of A, and what emit_setup() takes.
   if (config.groups.a == DType::kS8) return {1, config.b == DType::kU4 ? 2 : 1};
-  Int4Registers r;
+  GroupedRegisters r;
   if (config.b == DType::kU4) {
     const bool zeros = config.groups.zeros == Int4Zeros::kInteger;
     // A panel's codes as bf16, its z, what two pairs have in common; the table, the mask.
-    r = zeros ? Int4Registers{3, 3} : Int4Registers{1, 2};
+    r = zeros ? GroupedRegisters{3, 3} : GroupedRegisters{1, 2};
   }
   if (config.fma) {
     ++r.panel;
@@ -55,7 +55,7 @@ Int4Registers int4_registers(const Int4GemmAvx512Config& config) {
   return r;
 }
 
-const char* invalid(const Int4GemmAvx512Config& config) {
+const char* invalid(const GroupedGemmAvx512Config& config) {
   if (const char* rule = invalid_groups(config.groups)) return rule;
   const bool integer = config.groups.a == DType::kS8;
   if (config.b != DType::kU4 && config.b != (integer ? DType::kU8 : DType::kBF16)) {
@@ -70,7 +70,7 @@ const char* invalid(const Int4GemmAvx512Config& config) {
   if (lines != 0 && (!config.fma || config.b != DType::kU4)) {
     return "tile_lines are for fma on packed codes";
   }
-  const Int4Registers registers = int4_registers(config);
+  const GroupedRegisters registers = grouped_registers(config);
   const int others = registers.panel * config.nr + registers.other +
                      (registers.element - 1) * config.mr * config.nr;
   // The fold needs three registers beside the accumulators and what is kept.

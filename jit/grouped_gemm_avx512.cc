@@ -1,4 +1,4 @@
-#include "jit/int4_gemm_avx512.h"
+#include "jit/grouped_gemm_avx512.h"
 
 #include <cstddef>
 #include <vector>
@@ -18,9 +18,9 @@ namespace {
 ///
 /// With `fma` a dot of bf16 pairs is two FMAs on f32 rows, the odd elements first, under MXCSR's
 /// DAZ and FTZ as vdpbf16ps has it. The folds stand outside of that.
-class Int4GemmAvx512 final : public GemmMicrokernel {
+class GroupedGemmAvx512 final : public GemmMicrokernel {
  public:
-  explicit Int4GemmAvx512(const Int4GemmAvx512Config& config)
+  explicit GroupedGemmAvx512(const GroupedGemmAvx512Config& config)
       : GemmMicrokernel(to_string(config), config, step(config)),
         b_type_(config.b),
         groups_(config.groups),
@@ -31,7 +31,7 @@ class Int4GemmAvx512 final : public GemmMicrokernel {
   static constexpr int kEnoughAccumulators = 10;
 
   static int depth_of_line(DType b) { return b == DType::kU4 ? 8 : b == DType::kU8 ? 4 : 2; }
-  static Step step(const Int4GemmAvx512Config& c) {
+  static Step step(const GroupedGemmAvx512Config& c) {
     const int element = c.groups.a == DType::kS8 ? 1 : c.fma ? 4 : 2;
     return {.k_step_log2 = 0, .a_bytes = depth_of_line(c.b) * element, .round_up = true};
   }
@@ -86,7 +86,7 @@ class Int4GemmAvx512 final : public GemmMicrokernel {
   Xbyak::Reg64 group_;
 };
 
-void Int4GemmAvx512::emit_setup() {
+void GroupedGemmAvx512::emit_setup() {
   section("setup");
   if (b_type_ == DType::kU4) {
     if (integer()) {
@@ -116,7 +116,7 @@ void Int4GemmAvx512::emit_setup() {
   }
 }
 
-void Int4GemmAvx512::emit_load_partial() {
+void GroupedGemmAvx512::emit_load_partial() {
   section("load_partial");
   Xbyak::Label done;
   cmp(arg(offsetof(GemmArgs, first)), 0);
@@ -130,7 +130,7 @@ void Int4GemmAvx512::emit_load_partial() {
   L(done);
 }
 
-void Int4GemmAvx512::emit_k_loop() {
+void GroupedGemmAvx512::emit_k_loop() {
   section("groups");
   group_ = gp.take("group");
   xor_(group_, group_);
@@ -152,7 +152,7 @@ void Int4GemmAvx512::emit_k_loop() {
 }
 
 // After prefetch_steps lines the fetching goes on at prefetch_next.
-void Int4GemmAvx512::emit_fetch_next_part() {
+void GroupedGemmAvx512::emit_fetch_next_part() {
   if (shape().prefetch == 0) return;
   TakenGp read(gp, "lines_read");
   Xbyak::Label same;
@@ -165,7 +165,7 @@ void Int4GemmAvx512::emit_fetch_next_part() {
   L(same);
 }
 
-void Int4GemmAvx512::emit_begin_group() {
+void GroupedGemmAvx512::emit_begin_group() {
   if (begins_corrected()) {
     TakenGp group_sum(gp, "group_sum");
     emit_group_sum(*group_sum);
@@ -191,7 +191,7 @@ void Int4GemmAvx512::emit_begin_group() {
   if (fma_) emit_load_mxcsr(true);
 }
 
-void Int4GemmAvx512::emit_lines() {
+void GroupedGemmAvx512::emit_lines() {
   TakenGp count(gp, "count");
   Xbyak::Label rest, done;
   static_assert(kUnroll == 4, "the shifts below divide by the unroll");
@@ -211,13 +211,14 @@ void Int4GemmAvx512::emit_lines() {
 }
 
 // to = the group's entry of what `base` in GemmArgs points to.
-void Int4GemmAvx512::emit_group_place(const Xbyak::Reg64& to, size_t base, int group_bytes_log2) {
+void GroupedGemmAvx512::emit_group_place(const Xbyak::Reg64& to, size_t base,
+                                         int group_bytes_log2) {
   mov(to, group_);
   shl(to, group_bytes_log2);
   add(to, arg(base));
 }
 
-void Int4GemmAvx512::emit_end_group() {
+void GroupedGemmAvx512::emit_end_group() {
   if (fma_) emit_load_mxcsr(false);
   if (!extra_.empty()) {
     for (int m = 0; m < shape().mr; ++m) {
@@ -254,19 +255,19 @@ void Int4GemmAvx512::emit_end_group() {
 }
 
 // to = what the zero points of the group are multiplied with, of the block's first row.
-void Int4GemmAvx512::emit_group_sum(const Xbyak::Reg64& to) {
+void GroupedGemmAvx512::emit_group_sum(const Xbyak::Reg64& to) {
   mov(to, group_);
   imul(to, arg(offsetof(GemmArgs, group_sum_stride)));
   add(to, arg(offsetof(GemmArgs, group_sum)));
 }
 
-void Int4GemmAvx512::emit_panels(const Vectors& b, int b_offset) {
+void GroupedGemmAvx512::emit_panels(const Vectors& b, int b_offset) {
   for (int v = 0; v < shape().nr; ++v) {
     vmovups(b[static_cast<size_t>(v)], ptr[panel(v) + b_offset]);
   }
 }
 
-void Int4GemmAvx512::emit_step(int a_offset, int b_offset) {
+void GroupedGemmAvx512::emit_step(int a_offset, int b_offset) {
   const Vectors b = take_vectors("b.");
   if (b_type_ == DType::kU8) {
     emit_panels(b, b_offset);
@@ -299,7 +300,7 @@ void Int4GemmAvx512::emit_step(int a_offset, int b_offset) {
 }
 
 // Where the rest of a group is not a whole turn, its tiles are single lines.
-void Int4GemmAvx512::emit_end_tile() {
+void GroupedGemmAvx512::emit_end_tile() {
   for (size_t i = 0; i < all_.size(); ++i) {
     vaddps(even_[i], even_[i], odd_[i]);
     vaddps(all_[i], all_[i], even_[i]);
@@ -308,7 +309,7 @@ void Int4GemmAvx512::emit_end_tile() {
   }
 }
 
-void Int4GemmAvx512::emit_quads(const Vectors& b, int a_offset, int set) {
+void GroupedGemmAvx512::emit_quads(const Vectors& b, int a_offset, int set) {
   const Vectors broadcasts = take_broadcasts();
   for (int m = 0; m < shape().mr; ++m) {
     const Xbyak::Zmm& a = broadcasts[static_cast<size_t>(m) % broadcasts.size()];
@@ -320,7 +321,7 @@ void Int4GemmAvx512::emit_quads(const Vectors& b, int a_offset, int set) {
   give_back(broadcasts);
 }
 
-void Int4GemmAvx512::emit_pairs(const Vectors& b, int a_offset) {
+void GroupedGemmAvx512::emit_pairs(const Vectors& b, int a_offset) {
   if (fma_) {
     const Vectors odd = take_vectors("odd.");
     for (size_t v = 0; v < b.size(); ++v) vpandd(odd[v], odd_mask_, b[v]);
@@ -339,7 +340,7 @@ void Int4GemmAvx512::emit_pairs(const Vectors& b, int a_offset) {
   give_back(broadcasts);
 }
 
-void Int4GemmAvx512::emit_fmas(const Vectors& sums, const Vectors& w, int a_offset) {
+void GroupedGemmAvx512::emit_fmas(const Vectors& sums, const Vectors& w, int a_offset) {
   const Vectors broadcasts = take_broadcasts();
   for (int m = 0; m < shape().mr; ++m) {
     const Xbyak::Zmm& a = broadcasts[static_cast<size_t>(m) % broadcasts.size()];
@@ -351,7 +352,7 @@ void Int4GemmAvx512::emit_fmas(const Vectors& sums, const Vectors& w, int a_offs
   give_back(broadcasts);
 }
 
-void Int4GemmAvx512::emit_to_f32() {
+void GroupedGemmAvx512::emit_to_f32() {
   section("to_f32");
   give_back(extra_);
   give_back(even_);
@@ -367,16 +368,16 @@ void Int4GemmAvx512::emit_to_f32() {
   }
 }
 
-void Int4GemmAvx512::emit_constants() {
+void GroupedGemmAvx512::emit_constants() {
   GemmMicrokernel::emit_constants();
   emit_lookup_table();
 }
 
 }  // namespace
 
-Result<GeneratedCode> generate(const Int4GemmAvx512Config& config) {
+Result<GeneratedCode> generate(const GroupedGemmAvx512Config& config) {
   if (const char* rule = invalid(config)) return Status(StatusCode::kInvalidArgument, rule);
-  return Int4GemmAvx512(config).generate();
+  return GroupedGemmAvx512(config).generate();
 }
 
 }  // namespace quern::jit

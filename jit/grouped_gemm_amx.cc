@@ -1,4 +1,4 @@
-#include "jit/int4_gemm_amx.h"
+#include "jit/grouped_gemm_amx.h"
 
 #include <cstddef>
 #include <vector>
@@ -9,7 +9,7 @@
 namespace quern::jit {
 namespace {
 
-constexpr std::string_view kFamily = "int4_gemm.amx";
+constexpr std::string_view kFamily = "grouped_gemm.amx";
 
 /// for each group of K:
 ///   tiles = 0; for each tile of the group { loads and dot products }
@@ -19,9 +19,9 @@ constexpr std::string_view kFamily = "int4_gemm.amx";
 /// The fold of a group needs vector registers and memory only, the dot products of the next one
 /// tiles only. In this order, with two places in scratch used in turn, the CPU does both at a time,
 /// and what is read from scratch was stored long enough ago.
-class Int4GemmAmx final : public AmxMicrokernel {
+class GroupedGemmAmx final : public AmxMicrokernel {
  public:
-  explicit Int4GemmAmx(const Int4GemmAmxConfig& config)
+  explicit GroupedGemmAmx(const GroupedGemmAmxConfig& config)
       : AmxMicrokernel(to_string(config), config,
                        {.k_step_log2 = 0,
                         .panel_lines = config.tile_depth / 4,
@@ -61,7 +61,7 @@ class Int4GemmAmx final : public AmxMicrokernel {
   Xbyak::Reg64 group_, row_scale_;
 };
 
-void Int4GemmAmx::emit_load_partial() {
+void GroupedGemmAmx::emit_load_partial() {
   Xbyak::Label done;
   cmp(arg(offsetof(GemmArgs, first)), 0);
   je(done, T_NEAR);
@@ -79,7 +79,7 @@ void Int4GemmAmx::emit_load_partial() {
   L(done);
 }
 
-void Int4GemmAmx::emit_k_loop() {
+void GroupedGemmAmx::emit_k_loop() {
   section("groups");
   group_ = gp.take("group");
   xor_(group_, group_);
@@ -115,7 +115,7 @@ void Int4GemmAmx::emit_k_loop() {
 }
 
 // Where the tiles of a group go: `number` modulo 2 decides.
-void Int4GemmAmx::emit_place(const Xbyak::Reg64& to, const Xbyak::Reg64& number) {
+void GroupedGemmAmx::emit_place(const Xbyak::Reg64& to, const Xbyak::Reg64& number) {
   static_assert(kOtherPlace == 1 << 12);
   if (to.getIdx() != number.getIdx()) mov(to, number);
   and_(to, 1);
@@ -124,8 +124,8 @@ void Int4GemmAmx::emit_place(const Xbyak::Reg64& to, const Xbyak::Reg64& number)
 }
 
 // Scales or zero points of each panel, of the group before this one.
-void Int4GemmAmx::emit_panel_values(const Vectors& to, size_t base, size_t stride,
-                                    int group_bytes_log2, bool scales) {
+void GroupedGemmAmx::emit_panel_values(const Vectors& to, size_t base, size_t stride,
+                                       int group_bytes_log2, bool scales) {
   TakenGp from(gp, "from");
   lea(*from, ptr[group_ - 1]);
   shl(*from, group_bytes_log2);
@@ -141,7 +141,7 @@ void Int4GemmAmx::emit_panel_values(const Vectors& to, size_t base, size_t strid
 }
 
 // Of the group before this one.
-void Int4GemmAmx::emit_fold_group() {
+void GroupedGemmAmx::emit_fold_group() {
   const Vectors scale = take_vectors("scale.");
   const Vectors zero = take_vectors("zero.");
   const Vectors row = take_vectors("row.");
@@ -194,19 +194,19 @@ void Int4GemmAmx::emit_fold_group() {
   give_back(scale);
 }
 
-void Int4GemmAmx::emit_stage() {
+void GroupedGemmAmx::emit_stage() {
   TakenGp sums(gp, "sums");
   mov(*sums, arg(offsetof(GemmArgs, acc)));
   emit_walk(Xbyak::RegExp(*sums));
 }
 
-void Int4GemmAmx::emit_begin_to_f32() {
+void GroupedGemmAmx::emit_begin_to_f32() {
   if (!integer()) return;
   row_scale_ = gp.take("row_scale");
   mov(row_scale_, arg(offsetof(GemmArgs, row_scale)));
 }
 
-void Int4GemmAmx::emit_row_to_f32(const Vectors& to) {
+void GroupedGemmAmx::emit_row_to_f32(const Vectors& to) {
   for (int v = 0; v < shape().nr; ++v) {
     const Xbyak::Zmm& t = to[static_cast<size_t>(v)];
     vmovups(t, ptr[row() + v * 64]);
@@ -214,25 +214,25 @@ void Int4GemmAmx::emit_row_to_f32(const Vectors& to) {
   }
 }
 
-void Int4GemmAmx::emit_next_row_to_f32() {
+void GroupedGemmAmx::emit_next_row_to_f32() {
   if (integer()) add(row_scale_, 4);
 }
 
-DType decoded(const Int4GemmAmxConfig& config) {
+DType decoded(const GroupedGemmAmxConfig& config) {
   if (config.groups.a != DType::kS8) return DType::kBF16;
   return config.groups.subtracted ? DType::kS8 : DType::kU8;
 }
 
 }  // namespace
 
-std::string to_string(const Int4GemmAmxConfig& config) {
+std::string to_string(const GroupedGemmAmxConfig& config) {
   const std::string tile = "t" + std::to_string(config.tile_depth);
   GemmName name{kFamily, config.groups.a, decoded(config), config, {tile}};
   for (const std::string_view word : group_words(config.groups)) name.options.push_back(word);
   return to_string(name);
 }
 
-std::optional<Int4GemmAmxConfig> parse_int4_gemm_amx(std::string_view text) {
+std::optional<GroupedGemmAmxConfig> parse_grouped_gemm_amx(std::string_view text) {
   auto name = parse_gemm_name(text);
   if (!name || name->options.empty()) return std::nullopt;
   const auto tile_depth = parse_field(name->options[0], "t");
@@ -240,12 +240,12 @@ std::optional<Int4GemmAmxConfig> parse_int4_gemm_amx(std::string_view text) {
   auto groups = parse_group_words(name->a, name->options);
   if (!groups || !tile_depth) return std::nullopt;
   groups->subtracted = name->b == DType::kS8;
-  const Int4GemmAmxConfig config{name->config, *groups, *tile_depth};
+  const GroupedGemmAmxConfig config{name->config, *groups, *tile_depth};
   if (to_string(config) != text) return std::nullopt;
   return config;
 }
 
-const char* invalid(const Int4GemmAmxConfig& config) {
+const char* invalid(const GroupedGemmAmxConfig& config) {
   if (const char* rule = invalid_groups(config.groups)) return rule;
   if (config.groups.subtracted && config.groups.a != DType::kS8) {
     return "subtracted is for s8 rows: with bf16 rows it is always so";
@@ -259,9 +259,9 @@ const char* invalid(const Int4GemmAmxConfig& config) {
   return invalid_tiles(config);
 }
 
-Result<GeneratedCode> generate(const Int4GemmAmxConfig& config) {
+Result<GeneratedCode> generate(const GroupedGemmAmxConfig& config) {
   if (const char* rule = invalid(config)) return Status(StatusCode::kInvalidArgument, rule);
-  return Int4GemmAmx(config).generate();
+  return GroupedGemmAmx(config).generate();
 }
 
 }  // namespace quern::jit

@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "jit/int4_decode_avx512.h"
-#include "jit/int4_gemm_amx.h"
-#include "jit/int4_gemm_avx512.h"
+#include "jit/grouped_decode_avx512.h"
+#include "jit/grouped_gemm_amx.h"
+#include "jit/grouped_gemm_avx512.h"
 
 namespace quern::jit {
 
@@ -29,7 +29,7 @@ inline std::vector<GroupConfig> all_groups() {
 
 /// Whether one more row would not fit the registers: shapes for which the budget in invalid() must
 /// be exact.
-inline bool is_fullest(Int4GemmAvx512Config config) {
+inline bool is_fullest(GroupedGemmAvx512Config config) {
   if (invalid(config) != nullptr) return false;
   ++config.mr;
   return invalid(config) != nullptr;
@@ -37,13 +37,14 @@ inline bool is_fullest(Int4GemmAvx512Config config) {
 
 /// All shapes of `base` that are illegal or full, and every fourth of the others; epilogues,
 /// prefetch, bf16 and poison in turn. `turn` goes on from call to call.
-inline void add_int4_shapes(const Int4GemmAvx512Config& base, const std::vector<GemmEpilogue>& ends,
-                            size_t* turn, std::vector<Int4GemmAvx512Config>* all) {
+inline void add_int4_shapes(const GroupedGemmAvx512Config& base,
+                            const std::vector<GemmEpilogue>& ends, size_t* turn,
+                            std::vector<GroupedGemmAvx512Config>* all) {
   for (int mr = 0; mr <= 17; ++mr) {
     for (int nr = 0; nr <= 5; ++nr) {
       const size_t i = (*turn)++;
       const int prefetches[] = {0, 4 * nr, 1, 2, 4};
-      Int4GemmAvx512Config config = base;
+      GroupedGemmAvx512Config config = base;
       config.mr = mr;
       config.nr = nr;
       // Numbers of turns without a common factor, so that all pairs come about.
@@ -57,14 +58,14 @@ inline void add_int4_shapes(const Int4GemmAvx512Config& base, const std::vector<
   }
 }
 
-inline std::vector<Int4GemmAvx512Config> all_int4(const std::vector<GemmEpilogue>& ends) {
-  std::vector<Int4GemmAvx512Config> all;
+inline std::vector<GroupedGemmAvx512Config> all_grouped(const std::vector<GemmEpilogue>& ends) {
+  std::vector<GroupedGemmAvx512Config> all;
   size_t turn = 0;
   for (const GroupConfig& groups : all_groups()) {
     for (DType b : {DType::kU4, DType::kU8, DType::kBF16}) {
       for (bool fma : {false, true}) {
         for (int tile_lines : {0, 1, 2, 3, 4}) {
-          Int4GemmAvx512Config base;
+          GroupedGemmAvx512Config base;
           base.b = b;
           base.groups = groups;
           base.fma = fma;
@@ -78,8 +79,8 @@ inline std::vector<Int4GemmAvx512Config> all_int4(const std::vector<GemmEpilogue
 }
 
 /// Shapes, groups and depths of a tile together; epilogues and the rest in turn.
-inline std::vector<Int4GemmAmxConfig> all_int4_amx(const std::vector<GemmEpilogue>& ends) {
-  std::vector<Int4GemmAmxConfig> all;
+inline std::vector<GroupedGemmAmxConfig> all_grouped_amx(const std::vector<GemmEpilogue>& ends) {
+  std::vector<GroupedGemmAmxConfig> all;
   size_t turn = 0;
   for (const GroupConfig& groups : all_groups()) {
     for (int mr : {0, 1, 15, 16, 17, 32, 48}) {
@@ -87,7 +88,7 @@ inline std::vector<Int4GemmAmxConfig> all_int4_amx(const std::vector<GemmEpilogu
         for (int tile_depth : {0, 4, 8, 16, 20, 24, 32, 40, 48, 56, 64, 72}) {
           const size_t i = turn++;
           const int prefetches[] = {0, 1, 2, 4, 4 * nr};
-          Int4GemmAmxConfig config;
+          GroupedGemmAmxConfig config;
           config.mr = mr;
           config.nr = nr;
           config.groups = groups;
@@ -105,8 +106,8 @@ inline std::vector<Int4GemmAmxConfig> all_int4_amx(const std::vector<GemmEpilogu
   return all;
 }
 
-inline std::vector<Int4DecodeAvx512Config> all_int4_decode() {
-  std::vector<Int4DecodeAvx512Config> all;
+inline std::vector<GroupedDecodeAvx512Config> all_grouped_decode() {
+  std::vector<GroupedDecodeAvx512Config> all;
   for (DType to : {DType::kU8, DType::kBF16, DType::kS8, DType::kF32}) {
     for (Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
       for (bool poison : {false, true}) all.push_back({to, zeros, poison});

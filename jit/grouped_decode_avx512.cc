@@ -1,4 +1,4 @@
-#include "jit/int4_decode_avx512.h"
+#include "jit/grouped_decode_avx512.h"
 
 #include <cstddef>
 
@@ -9,12 +9,12 @@
 namespace quern::jit {
 namespace {
 
-constexpr std::string_view kFamily = "int4_decode.avx512.u4";
+constexpr std::string_view kFamily = "grouped_decode.avx512.u4";
 
 /// for each panel { for each group { zero points; for each line { decode; store } } }
-class Int4DecodeAvx512 final : public CodeEmitter {
+class GroupedDecodeAvx512 final : public CodeEmitter {
  public:
-  explicit Int4DecodeAvx512(const Int4DecodeAvx512Config& config)
+  explicit GroupedDecodeAvx512(const GroupedDecodeAvx512Config& config)
       : CodeEmitter(to_string(config), /*callee_saved=*/6, config.poison), config_(config) {}
 
  private:
@@ -23,12 +23,12 @@ class Int4DecodeAvx512 final : public CodeEmitter {
   bool zeros() const { return config_.zeros == Int4Zeros::kInteger; }
   Xbyak::Address arg(size_t offset) { return qword[args() + offset]; }
 
-  Int4DecodeAvx512Config config_;
+  GroupedDecodeAvx512Config config_;
   Xbyak::Reg64 from_, to_, ahead_;
   Xbyak::Zmm zero_;
 };
 
-void Int4DecodeAvx512::emit() {
+void GroupedDecodeAvx512::emit() {
   emit_prologue();
   section("load_args");
   const auto load = [this](const char* name, size_t offset) {
@@ -36,13 +36,13 @@ void Int4DecodeAvx512::emit() {
     mov(reg, arg(offset));
     return reg;
   };
-  const Xbyak::Reg64 panel = load("panel", offsetof(Int4DecodeArgs, b));
-  const Xbyak::Reg64 to_panel = load("to.panel", offsetof(Int4DecodeArgs, to));
-  const Xbyak::Reg64 panels = load("panels_left", offsetof(Int4DecodeArgs, panels));
-  ahead_ = load("ahead", offsetof(Int4DecodeArgs, ahead));
+  const Xbyak::Reg64 panel = load("panel", offsetof(GroupedDecodeArgs, b));
+  const Xbyak::Reg64 to_panel = load("to.panel", offsetof(GroupedDecodeArgs, to));
+  const Xbyak::Reg64 panels = load("panels_left", offsetof(GroupedDecodeArgs, panels));
+  ahead_ = load("ahead", offsetof(GroupedDecodeArgs, ahead));
   const Xbyak::Reg64 zero_panel = gp.take("zero.panel");
   const Xbyak::Reg64 zero = gp.take("zero");
-  if (zeros()) mov(zero_panel, arg(offsetof(Int4DecodeArgs, zero)));
+  if (zeros()) mov(zero_panel, arg(offsetof(GroupedDecodeArgs, zero)));
   from_ = gp.take("from");
   to_ = gp.take("to");
   section("setup");
@@ -60,24 +60,24 @@ void Int4DecodeAvx512::emit() {
     mov(from_, panel);
     mov(to_, to_panel);
     if (zeros()) mov(zero, zero_panel);
-    mov(*groups, arg(offsetof(Int4DecodeArgs, groups)));
+    mov(*groups, arg(offsetof(GroupedDecodeArgs, groups)));
     loop(*groups, [&] {
       if (zeros()) {
         emit_load_byte_zeros(zero_, ptr[zero]);
         add(zero, 16);
       }
-      mov(*lines, arg(offsetof(Int4DecodeArgs, group_lines)));
+      mov(*lines, arg(offsetof(GroupedDecodeArgs, group_lines)));
       loop(*lines, [&] { emit_line(); });
     });
-    add(panel, arg(offsetof(Int4DecodeArgs, panel_stride)));
-    add(to_panel, arg(offsetof(Int4DecodeArgs, to_stride)));
-    if (zeros()) add(zero_panel, arg(offsetof(Int4DecodeArgs, zero_stride)));
+    add(panel, arg(offsetof(GroupedDecodeArgs, panel_stride)));
+    add(to_panel, arg(offsetof(GroupedDecodeArgs, to_stride)));
+    if (zeros()) add(zero_panel, arg(offsetof(GroupedDecodeArgs, zero_stride)));
   });
   emit_return();
   emit_lookup_table();
 }
 
-void Int4DecodeAvx512::emit_line() {
+void GroupedDecodeAvx512::emit_line() {
   TakenVec line(vec, "line"), half(vec, "half");
   prefetcht0(ptr[from_ + ahead_]);
   if (config_.to != DType::kBF16) {
@@ -99,7 +99,7 @@ void Int4DecodeAvx512::emit_line() {
 
 }  // namespace
 
-std::string to_string(const Int4DecodeAvx512Config& config) {
+std::string to_string(const GroupedDecodeAvx512Config& config) {
   std::string name(kFamily);
   name += to_string(config.to);
   if (config.to != DType::kU8) {
@@ -110,11 +110,11 @@ std::string to_string(const Int4DecodeAvx512Config& config) {
   return name;
 }
 
-std::optional<Int4DecodeAvx512Config> parse_int4_decode_avx512(std::string_view name) {
+std::optional<GroupedDecodeAvx512Config> parse_grouped_decode_avx512(std::string_view name) {
   for (const DType to : {DType::kU8, DType::kS8, DType::kBF16}) {
     for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
       for (const bool poison : {false, true}) {
-        const Int4DecodeAvx512Config config{to, zeros, poison};
+        const GroupedDecodeAvx512Config config{to, zeros, poison};
         if (invalid(config) == nullptr && to_string(config) == name) return config;
       }
     }
@@ -122,7 +122,7 @@ std::optional<Int4DecodeAvx512Config> parse_int4_decode_avx512(std::string_view 
   return std::nullopt;
 }
 
-const char* invalid(const Int4DecodeAvx512Config& config) {
+const char* invalid(const GroupedDecodeAvx512Config& config) {
   if (config.to != DType::kU8 && config.to != DType::kS8 && config.to != DType::kBF16) {
     return "to must be u8, s8 or bf16";
   }
@@ -135,9 +135,9 @@ const char* invalid(const Int4DecodeAvx512Config& config) {
   return nullptr;
 }
 
-Result<GeneratedCode> generate(const Int4DecodeAvx512Config& config) {
+Result<GeneratedCode> generate(const GroupedDecodeAvx512Config& config) {
   if (const char* rule = invalid(config)) return Status(StatusCode::kInvalidArgument, rule);
-  return Int4DecodeAvx512(config).generate();
+  return GroupedDecodeAvx512(config).generate();
 }
 
 }  // namespace quern::jit

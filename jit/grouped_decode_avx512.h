@@ -15,16 +15,16 @@ namespace quern::jit {
 /// Panels of packed 4-bit codes become panels that dot products read: once for all rows of A. A
 /// line of 64 bytes, eight depths of 16 columns, becomes two lines of u8 codes, each four depths in
 /// the order 0, 2, 1, 3, or four lines of bf16 pairs of depths, q - z.
-struct Int4DecodeAvx512Config {
+struct GroupedDecodeAvx512Config {
   DType to = DType::kU8;                    ///< kU8, kS8 or kBF16
   Int4Zeros zeros = Int4Zeros::kSymmetric;  ///< what is subtracted; kBF16: floats are not (z = 0)
   bool poison = false;
 
-  auto operator<=>(const Int4DecodeAvx512Config&) const = default;
+  auto operator<=>(const GroupedDecodeAvx512Config&) const = default;
 };
 
 /// Strides in bytes. At least one panel, group and line.
-struct Int4DecodeArgs {
+struct GroupedDecodeArgs {
   const void* b = nullptr;  ///< first panel, at the first group of this call
   int64_t panel_stride = 0;
   int64_t panels = 0;
@@ -39,11 +39,11 @@ struct Int4DecodeArgs {
   int64_t ahead = 0;
 };
 
-/// "int4_decode.avx512.u4u8", "int4_decode.avx512.u4s8.z8", "int4_decode.avx512.u4bf16.zu8", then
-/// ".poison" where set.
-std::string to_string(const Int4DecodeAvx512Config& config);
-std::optional<Int4DecodeAvx512Config> parse_int4_decode_avx512(std::string_view name);
-const char* invalid(const Int4DecodeAvx512Config& config);
-Result<GeneratedCode> generate(const Int4DecodeAvx512Config& config);
+/// "grouped_decode.avx512.u4u8", "grouped_decode.avx512.u4s8.z8",
+/// "grouped_decode.avx512.u4bf16.zu8", then ".poison" where set.
+std::string to_string(const GroupedDecodeAvx512Config& config);
+std::optional<GroupedDecodeAvx512Config> parse_grouped_decode_avx512(std::string_view name);
+const char* invalid(const GroupedDecodeAvx512Config& config);
+Result<GeneratedCode> generate(const GroupedDecodeAvx512Config& config);
 
 }  // namespace quern::jit

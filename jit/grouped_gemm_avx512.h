@@ -14,8 +14,8 @@ namespace quern::jit {
 /// s8 or bf16 rows times 4-bit codes with a scale, and perhaps a zero point, for each group of K.
 /// Argument struct: GemmArgs, with the fields of groups, and row_scale with s8 rows. Rows are
 /// padded as the packed groups are; those of s8 have bytes 1 and 2 of each four exchanged.
-struct Int4GemmAvx512Config : GemmConfig {
-  /// kU4: packed panels, decoded in registers; what int4_decode_avx512 makes of them: kU8 for s8
+struct GroupedGemmAvx512Config : GemmConfig {
+  /// kU4: packed panels, decoded in registers; what grouped_decode_avx512 makes of them: kU8 for s8
   /// rows, kBF16 for bf16 rows. The bits of the result are the same.
   DType b = DType::kU4;
   GroupConfig groups;
@@ -28,25 +28,26 @@ struct Int4GemmAvx512Config : GemmConfig {
   /// 2 and 4 group_steps is a multiple of 4: tiles are counted in turns.
   int tile_lines = 0;
 
-  auto operator<=>(const Int4GemmAvx512Config&) const = default;
+  auto operator<=>(const GroupedGemmAvx512Config&) const = default;
 };
 
-/// "int4_gemm.avx512.s8u4bf16.mr1.nr4.pf16.epi=none.sf16.z8", with "fma." and "tl4." before "sf16"
-std::string to_string(const Int4GemmAvx512Config& config);
-std::optional<Int4GemmAvx512Config> parse_int4_gemm_avx512(std::string_view name);
+/// "grouped_gemm.avx512.s8u4bf16.mr1.nr4.pf16.epi=none.sf16.z8", with "fma." and "tl4." before
+/// "sf16"
+std::string to_string(const GroupedGemmAvx512Config& config);
+std::optional<GroupedGemmAvx512Config> parse_grouped_gemm_avx512(std::string_view name);
 
 /// Null where the config is legal, else the rule it breaks.
-const char* invalid(const Int4GemmAvx512Config& config);
+const char* invalid(const GroupedGemmAvx512Config& config);
 
 /// Vector registers a panel of the block takes beside its accumulators, and those that the block
 /// takes whatever its size is.
-struct Int4Registers {
+struct GroupedRegisters {
   int panel = 1;
   int other = 1;
   int element = 1;  ///< accumulators of an element of the block
 };
-Int4Registers int4_registers(const Int4GemmAvx512Config& config);
+GroupedRegisters grouped_registers(const GroupedGemmAvx512Config& config);
 
-Result<GeneratedCode> generate(const Int4GemmAvx512Config& config);
+Result<GeneratedCode> generate(const GroupedGemmAvx512Config& config);
 
 }  // namespace quern::jit

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "jit/int4_decode_avx512.h"
+#include "jit/grouped_decode_avx512.h"
 #include "tests/jit/int4_call.h"
 #include "tests/jit/kernel_fixture.h"
 
@@ -18,13 +18,13 @@ using test::GuardBuffer;
 
 constexpr unsigned char kUntouched = 0x5a;
 
-class Int4Decode : public KernelTest {
+class GroupedDecode : public KernelTest {
  protected:
   /// Groups from..to - 1 of all panels of the block, against what the block says they are. Between
   /// the panels lies as much again that must stay as it is.
   void check(const Int4Block& block, DType to_type, int from, int to, int64_t ahead, Flush flush) {
     const bool quads = to_type != DType::kBF16;
-    Int4DecodeAvx512Config config{to_type, block.config.zeros, true};
+    GroupedDecodeAvx512Config config{to_type, block.config.zeros, true};
     if (to_type == DType::kU8) config.zeros = Int4Zeros::kSymmetric;
     if (invalid(config) != nullptr) return;
     const KernelHandle kernel = make(config);
@@ -37,7 +37,7 @@ class Int4Decode : public KernelTest {
     const auto panels = static_cast<size_t>(block.panels);
     GuardBuffer out((2 * panels - 1) * bytes, flush);
     std::memset(out.data(), kUntouched, out.size());
-    Int4DecodeArgs args;
+    GroupedDecodeArgs args;
     args.b = b.data() + static_cast<size_t>(from) * group_lines * 64;
     args.panel_stride = block.depth() / 8 * 64;
     args.panels = block.panels;
@@ -72,28 +72,28 @@ class Int4Decode : public KernelTest {
 };
 
 // Code 5 at depth 1 of column 2, zero point 7 there: all other codes and zero points are 0.
-TEST_F(Int4Decode, LiteralLine) {
+TEST_F(GroupedDecode, LiteralLine) {
   std::vector<uint32_t> line(16, 0);
   line[2] = 5u << 16;  // depth 1 is nibble 4
   std::vector<uint8_t> zero(16, 0);
   zero[2] = 7;
   alignas(64) uint8_t quads[128];
   alignas(64) uint16_t pairs[128];
-  Int4DecodeArgs args;
+  GroupedDecodeArgs args;
   args.b = line.data();
   args.panels = args.groups = args.group_lines = 1;
   args.zero = zero.data();
   args.to = quads;
-  make(Int4DecodeAvx512Config{DType::kU8, Int4Zeros::kSymmetric, true})->call(args);
+  make(GroupedDecodeAvx512Config{DType::kU8, Int4Zeros::kSymmetric, true})->call(args);
   // Byte 2 of the column's quad: depths stand in the order 0, 2, 1, 3.
   for (int i = 0; i < 128; ++i) ASSERT_EQ(quads[i], i == 4 * 2 + 2 ? 5 : 0) << i;
-  make(Int4DecodeAvx512Config{DType::kS8, Int4Zeros::kInteger, true})->call(args);
+  make(GroupedDecodeAvx512Config{DType::kS8, Int4Zeros::kInteger, true})->call(args);
   for (int i = 0; i < 128; ++i) {
     const int want = i == 4 * 2 + 2 ? 0xfe : i % 64 / 4 == 2 ? 0xf9 : 0;  // -2, -7
     ASSERT_EQ(quads[i], want) << i;
   }
   args.to = pairs;
-  make(Int4DecodeAvx512Config{DType::kBF16, Int4Zeros::kInteger, true})->call(args);
+  make(GroupedDecodeAvx512Config{DType::kBF16, Int4Zeros::kInteger, true})->call(args);
   for (int i = 0; i < 128; ++i) {
     const bool column = i % 32 / 2 == 2;
     const int want = i == 2 * 2 + 1 ? 0xc000 : column ? 0xc0e0 : 0;  // -2, -7
@@ -102,7 +102,7 @@ TEST_F(Int4Decode, LiteralLine) {
 }
 
 // All codes at each of eight depths in each of 16 columns, with every zero point there is.
-TEST_F(Int4Decode, EveryCodeInEveryPlaceWithEveryZeroPoint) {
+TEST_F(GroupedDecode, EveryCodeInEveryPlaceWithEveryZeroPoint) {
   Numbers numbers(41);
   for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
     const GroupConfig config{.a = DType::kBF16, .zeros = zeros};
@@ -123,7 +123,7 @@ TEST_F(Int4Decode, EveryCodeInEveryPlaceWithEveryZeroPoint) {
   }
 }
 
-TEST_F(Int4Decode, EveryNumberOfPanelsGroupsAndLines) {
+TEST_F(GroupedDecode, EveryNumberOfPanelsGroupsAndLines) {
   Numbers numbers(42);
   for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
     const GroupConfig config{.a = DType::kBF16, .zeros = zeros};
