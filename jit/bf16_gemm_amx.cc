@@ -19,7 +19,8 @@ class Bf16GemmAmx final : public AmxMicrokernel {
   explicit Bf16GemmAmx(const Bf16GemmAmxConfig& config)
       : AmxMicrokernel(to_string(config), config,
                        {.k_step_log2 = 5, .panel_lines = config.b == DType::kU8 ? 8 : 16}),
-        codes_(config.b == DType::kU8) {}
+        codes_(config.b == DType::kU8),
+        scaled_(codes_ || config.scaled) {}
 
  private:
   void emit_setup() override;
@@ -33,6 +34,7 @@ class Bf16GemmAmx final : public AmxMicrokernel {
   void emit_row_to_f32(const Vectors& to) override;
 
   bool codes_;
+  bool scaled_;
   Vectors col_scale_;
   Xbyak::Reg64 place_, other_place_;
 };
@@ -70,9 +72,11 @@ void Bf16GemmAmx::emit_after_step() {
 }
 
 void Bf16GemmAmx::emit_begin_to_f32() {
-  if (!codes_) return;  // the accumulator is the value
-  gp.give_back(place_);
-  gp.give_back(other_place_);
+  if (codes_) {
+    gp.give_back(place_);
+    gp.give_back(other_place_);
+  }
+  if (!scaled_) return;  // the accumulator is the value
   col_scale_ = take_vectors("col_scale.");
   TakenGp col_scale(gp, "col_scale");
   mov(*col_scale, arg(offsetof(GemmArgs, col_scale)));
@@ -85,26 +89,29 @@ void Bf16GemmAmx::emit_row_to_f32(const Vectors& to) {
   for (int v = 0; v < shape().nr; ++v) {
     const Xbyak::Zmm& t = to[static_cast<size_t>(v)];
     vmovups(t, ptr[row() + v * 64]);
-    if (codes_) vmulps(t, t, col_scale_[static_cast<size_t>(v)]);
+    if (scaled_) vmulps(t, t, col_scale_[static_cast<size_t>(v)]);
   }
 }
 
 }  // namespace
 
 std::string to_string(const Bf16GemmAmxConfig& config) {
-  return to_string(GemmName{kFamily, DType::kBF16, config.b, config, {}});
+  GemmName name{kFamily, DType::kBF16, config.b, config, {}};
+  if (config.scaled) name.options.push_back(kScaledWord);
+  return to_string(name);
 }
 
 std::optional<Bf16GemmAmxConfig> parse_bf16_gemm_amx(std::string_view text) {
   const auto name = parse_gemm_name(text);
   if (!name) return std::nullopt;
-  const Bf16GemmAmxConfig config{name->config, name->b};
+  const Bf16GemmAmxConfig config{name->config, name->b, name->has(kScaledWord)};
   if (to_string(config) != text) return std::nullopt;
   return config;
 }
 
 const char* invalid(const Bf16GemmAmxConfig& config) {
   if (config.b != DType::kBF16 && config.b != DType::kU8) return "b must be bf16 or u8";
+  if (config.scaled && config.b != DType::kBF16) return "scaled is for bf16: codes always are";
   return invalid_tiles(config);
 }
 

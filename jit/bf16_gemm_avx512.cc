@@ -23,7 +23,8 @@ class Bf16GemmAvx512 final : public GemmMicrokernel {
                         config.b == DType::kU8
                             ? Step{.k_step_log2 = 2, .a_bytes = 8, .round_up = false}
                             : Step{.k_step_log2 = 1, .a_bytes = 4, .round_up = false}),
-        codes_(config.b == DType::kU8) {}
+        codes_(config.b == DType::kU8),
+        scaled_(codes_ || config.scaled) {}
 
  private:
   /// What of a pair of depths exists.
@@ -38,6 +39,7 @@ class Bf16GemmAvx512 final : public GemmMicrokernel {
   void emit_dots(const Vectors& b, int a_offset, Pair pair);
 
   bool codes_;
+  bool scaled_;
 };
 
 void Bf16GemmAvx512::emit_setup() {
@@ -121,25 +123,28 @@ void Bf16GemmAvx512::emit_k_tail() {
 }
 
 void Bf16GemmAvx512::emit_to_f32() {
-  if (codes_) emit_scale_columns();  // else the accumulator is the value
+  if (scaled_) emit_scale_columns();  // else the accumulator is the value
 }
 
 }  // namespace
 
 std::string to_string(const Bf16GemmAvx512Config& config) {
-  return to_string(GemmName{kFamily, DType::kBF16, config.b, config, {}});
+  GemmName name{kFamily, DType::kBF16, config.b, config, {}};
+  if (config.scaled) name.options.push_back(kScaledWord);
+  return to_string(name);
 }
 
 std::optional<Bf16GemmAvx512Config> parse_bf16_gemm_avx512(std::string_view text) {
   const auto name = parse_gemm_name(text);
   if (!name) return std::nullopt;
-  const Bf16GemmAvx512Config config{name->config, name->b};
+  const Bf16GemmAvx512Config config{name->config, name->b, name->has(kScaledWord)};
   if (to_string(config) != text) return std::nullopt;
   return config;
 }
 
 const char* invalid(const Bf16GemmAvx512Config& config) {
   if (config.b != DType::kBF16 && config.b != DType::kU8) return "b must be bf16 or u8";
+  if (config.scaled && config.b != DType::kBF16) return "scaled is for bf16: codes always are";
   if (!config.bf16) return "the dot products need AVX512-BF16";
   // u8: two decoded vectors a panel, three constants, one temporary; the activation comes later.
   const int others = config.b == DType::kU8 ? 2 * config.nr + 4 : config.nr + 1;

@@ -26,7 +26,8 @@ class Bf16GemmFmaAvx512 final : public GemmMicrokernel {
                         config.b == DType::kU8
                             ? Step{.k_step_log2 = 2, .a_bytes = 16, .round_up = false}
                             : Step{.k_step_log2 = 1, .a_bytes = 8, .round_up = true}),
-        codes_(config.b == DType::kU8) {}
+        codes_(config.b == DType::kU8),
+        scaled_(codes_ || config.scaled) {}
 
  private:
   void emit_setup() override;
@@ -40,6 +41,7 @@ class Bf16GemmFmaAvx512 final : public GemmMicrokernel {
   void emit_fmas(const Vectors& w, int a_offset);
 
   bool codes_;
+  bool scaled_;
   Xbyak::Zmm odd_mask_;
 };
 
@@ -129,25 +131,28 @@ void Bf16GemmFmaAvx512::emit_k_tail() {
 }
 
 void Bf16GemmFmaAvx512::emit_to_f32() {
-  if (codes_) emit_scale_columns();  // else the accumulator is the value
+  if (scaled_) emit_scale_columns();  // else the accumulator is the value
 }
 
 }  // namespace
 
 std::string to_string(const Bf16GemmFmaAvx512Config& config) {
-  return to_string(GemmName{kFamily, DType::kF32, config.b, config, {}});
+  GemmName name{kFamily, DType::kF32, config.b, config, {}};
+  if (config.scaled) name.options.push_back(kScaledWord);
+  return to_string(name);
 }
 
 std::optional<Bf16GemmFmaAvx512Config> parse_bf16_gemm_fma_avx512(std::string_view text) {
   const auto name = parse_gemm_name(text);
   if (!name) return std::nullopt;
-  const Bf16GemmFmaAvx512Config config{name->config, name->b};
+  const Bf16GemmFmaAvx512Config config{name->config, name->b, name->has(kScaledWord)};
   if (to_string(config) != text) return std::nullopt;
   return config;
 }
 
 const char* invalid(const Bf16GemmFmaAvx512Config& config) {
   if (config.b != DType::kBF16 && config.b != DType::kU8) return "b must be bf16 or u8";
+  if (config.scaled && config.b != DType::kBF16) return "scaled is for bf16: codes always are";
   // bf16: a decoded vector a panel, the mask, the activation. u8: codes and a decoded vector a
   // panel, three constants, the activation.
   const int others = config.b == DType::kU8 ? 2 * config.nr + 4 : config.nr + 2;

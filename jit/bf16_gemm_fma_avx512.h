@@ -14,14 +14,16 @@ namespace quern::jit {
 /// The products of bf16_gemm.avx512 with the same bits, without vdpbf16ps: for CPUs that have no
 /// AVX512-BF16, and for those whose vdpbf16ps is slower than two FMAs. A is the f32 copy of bf16
 /// rows, zero-padded to a multiple of two elements (of four with u8 codes). Argument struct:
-/// GemmArgs with `control`; col_scale only with u8.
+/// GemmArgs with `control`; col_scale only with u8 or `scaled`.
 struct Bf16GemmFmaAvx512Config : GemmConfig {
   DType b = DType::kBF16;  ///< kBF16, or kU8: codes w + 128
+  bool scaled = false;     ///< sums of bf16 weights are multiplied with col_scale too
 
   auto operator<=>(const Bf16GemmFmaAvx512Config&) const = default;
 };
 
-/// "bf16_gemm_fma.avx512.f32bf16bf16.mr6.nr4.pf0.epi=none", then ".nobf16" and ".poison" where set.
+/// "bf16_gemm_fma.avx512.f32bf16bf16.mr6.nr4.pf0.epi=none", then ".cs" (scaled), ".nobf16" and
+/// ".poison" where set.
 std::string to_string(const Bf16GemmFmaAvx512Config& config);
 std::optional<Bf16GemmFmaAvx512Config> parse_bf16_gemm_fma_avx512(std::string_view name);
 

@@ -76,23 +76,25 @@ void CodeEmitter::emit_load_byte_zeros(const Xbyak::Zmm& to, const Xbyak::Addres
   vpord(to, to, *more);
 }
 
+// Pairs in ascending order lie at 0, 8, 4 and 12 bits.
+void CodeEmitter::emit_shifted(const Xbyak::Zmm& to, const Xbyak::Address& line, int pair) {
+  const int shift = (pair >= 2 ? 4 : 0) + 8 * (pair % 2);
+  if (shift == 0) {
+    vmovdqu32(to, line);
+  } else {
+    vpsrld(to, line, static_cast<uint8_t>(shift));
+  }
+}
+
 void CodeEmitter::emit_lookup(const Xbyak::Zmm& to, const Xbyak::Address& line, int pair,
                               const Xbyak::Zmm* half, const Xbyak::Zmm* zeros) {
-  // Depth pairs in ascending order lie at shifts of 0, 8, 4 and 12 bits.
-  const bool second_half = pair >= 2;
-  const int odd = pair % 2;
   if (zeros_ != Int4Zeros::kInteger) {
-    const int shift = (second_half ? 4 : 0) + 8 * odd;
-    if (shift == 0) {
-      vmovdqu32(to, line);
-    } else {
-      vpsrld(to, line, static_cast<uint8_t>(shift));
-    }
+    emit_shifted(to, line, pair);
     vpermw(to, to, table_);
     return;
   }
-  if (odd == 0) {
-    emit_nibbles(*half, line, second_half);
+  if (pair % 2 == 0) {
+    emit_nibbles(*half, line, pair >= 2);
     vpsubb(*half, *half, *zeros);
     vpermw(to, *half, table_);
   } else {

@@ -53,12 +53,35 @@ class CodeEmitter : public Generator {
   /// Data: behind the return.
   void emit_lookup_table();
 
+  // NVFP4: e2m1 codes as 4-bit codes lie, and for each column and 16 depths a byte t: the block
+  // scale s is the bf16 number whose bits are those of 512 less 16 t. A magnitude is 2^j or
+  // 1.5 * 2^j, and bits(1.5 s) - bits(s) is a number d of seven bits that depends on s's mantissa
+  // alone. So the bits of code * s follow from a table of 16 words in two operations:
+  //     table: sign, exponent of 512 * 2^j, seven ones where the magnitude is 1.5 * 2^j; 0 for zero
+  //     table & (0xff80 | d) - 16 t, saturated at 0: zeros stay zeros, -0 is one of them
+
+  /// Constants that stay in three registers.
+  void emit_nvfp4_setup();
+  /// keep = 0xff80 | d and below = 16 t in both halves of each lane, from 16 bytes t in memory.
+  void emit_block_scales(const Xbyak::Zmm& keep, const Xbyak::Zmm& below,
+                         const Xbyak::Address& scales);
+  /// to = the pairs of depths 2 pair and 2 pair + 1 of a line.
+  void emit_nvfp4(const Xbyak::Zmm& to, const Xbyak::Address& line, int pair,
+                  const Xbyak::Zmm& keep, const Xbyak::Zmm& below);
+  /// Data: behind the return.
+  void emit_nvfp4_tables();
+
  private:
+  /// A line shifted so that the codes of a pair are the low bits of both halves of each lane.
+  void emit_shifted(const Xbyak::Zmm& to, const Xbyak::Address& line, int pair);
+
   Xbyak::Zmm byte_mask_, magic_, magic_zero_;
   Xbyak::Zmm nibble_mask_, table_;
   Int4Zeros zeros_ = Int4Zeros::kSymmetric;
   bool has_nibbles_ = false, has_table_ = false;
   Xbyak::Label table_data_;
+  Xbyak::Zmm magnitudes_, halves_, places_;
+  Xbyak::Label nvfp4_data_;
 };
 
 }  // namespace quern::jit

@@ -25,8 +25,9 @@ std::optional<int> parse_field(std::string_view word, std::string_view prefix) {
 }
 
 std::optional<std::vector<DType>> parse_dtypes(std::string_view word) {
-  constexpr DType kAll[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kS8,
-                            DType::kU8,  DType::kS32,  DType::kU4};
+  constexpr DType kAll[] = {DType::kF32,  DType::kBF16, DType::kF16, DType::kS8,
+                            DType::kU8,   DType::kS32,  DType::kU4,  DType::kE4M3,
+                            DType::kE5M2, DType::kE2M1, DType::kE8M0};
   std::vector<DType> types;
   while (!word.empty()) {
     bool found = false;

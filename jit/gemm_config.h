@@ -76,6 +76,8 @@ struct GemmName {
 
   bool has(std::string_view option) const;
 };
+/// The option of kernels that scale columns though their weights are no codes.
+constexpr std::string_view kScaledWord = "cs";
 std::string to_string(const GemmName& name);
 /// Lenient about what follows the epilogue: a family's parse function compares what it understood,
 /// written again, with the text.

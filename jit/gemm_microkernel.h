@@ -79,7 +79,7 @@ class GemmMicrokernel : public GemmEmitter {
   static constexpr int kUnroll = 4;  ///< steps of a turn
   /// `count` turns, at least one; destroys it.
   void emit_unrolled(const Xbyak::Reg64& count);
-  void emit_advance(int steps);
+  virtual void emit_advance(int steps);
   /// Where emit_unrolled() fetches from; it moves along. Only where something is fetched.
   const Xbyak::Reg64& ahead() const { return ahead_; }
   const Xbyak::Reg64& first_panel() const { return b_; }

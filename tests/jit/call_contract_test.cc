@@ -175,6 +175,20 @@ class Arena {
     args.ahead = -1;
     return args;
   }
+  Nvfp4DecodeArgs nvfp4_decode(bool one_block) {
+    void* to = bytes_.data() + kBytes / 2;
+    size_t space = kBytes / 2;
+    Nvfp4DecodeArgs args;
+    args.b = args.scale = bytes_.data();
+    args.panel_stride = 128 * 5;
+    args.panels = one_block ? 1 : 2;
+    args.blocks = one_block ? 1 : 5;
+    args.scale_stride = 80;
+    args.to = std::align(64, 1, to, space);
+    args.to_stride = 512 * 5;
+    args.ahead = -1;
+    return args;
+  }
 
  private:
   static constexpr size_t kBytes = 64 << 10;
@@ -212,8 +226,9 @@ class CallContractOf : public Fixture {
           const QuantizeRowsArgs rows = arena.quantize_rows(other_way_out);
           const Int4PackArgs codes = arena.int4_pack(other_way_out);
           const GroupedDecodeArgs panels = arena.grouped_decode(other_way_out);
+          const Nvfp4DecodeArgs blocks = arena.nvfp4_decode(other_way_out);
           // In the order of KernelArgs.
-          const void* const args[] = {&gemm, &rows, &codes, &panels};
+          const void* const args[] = {&gemm, &rows, &codes, &panels, &blocks};
           call((*block)->entry(), args[static_cast<size_t>(kernel.args)], kMxcsr[setting],
                kX87[setting]);
           ASSERT_NO_FATAL_FAILURE(expect_contract(kernel.name));

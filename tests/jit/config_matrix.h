@@ -7,6 +7,7 @@
 
 #include "jit/int4_pack_avx512.h"
 #include "jit/kernel.h"
+#include "jit/nvfp4_decode_avx512.h"
 #include "jit/quantize_rows_avx512.h"
 #include "quern/isa.h"
 #include "tests/jit/gemm_config_matrix.h"
@@ -42,8 +43,12 @@ inline std::vector<Int4PackAvx512Config> all_int4_pack() {
   return all;
 }
 
+inline std::vector<Nvfp4DecodeAvx512Config> all_nvfp4_decode() {
+  return {{false}, {true}};
+}
+
 /// Which argument struct a kernel takes.
-enum class KernelArgs { kGemm, kQuantizeRows, kInt4Pack, kGroupedDecode };
+enum class KernelArgs { kGemm, kQuantizeRows, kInt4Pack, kGroupedDecode, kNvfp4Decode };
 
 /// What tests of all kernels need to know of one.
 struct AnyKernel {
@@ -70,11 +75,17 @@ constexpr KernelArgs args_of(const Int4PackAvx512Config&) {
 constexpr KernelArgs args_of(const GroupedDecodeAvx512Config&) {
   return KernelArgs::kGroupedDecode;
 }
+constexpr KernelArgs args_of(const Nvfp4DecodeAvx512Config&) {
+  return KernelArgs::kNvfp4Decode;
+}
 inline bool uses_bf16(const GemmConfig& config) {
   return config.bf16 && config.epilogue.c == DType::kBF16;
 }
 inline bool uses_bf16(const Bf16GemmAvx512Config&) {
   return true;
+}
+inline bool uses_bf16(const Nvfp4GemmAvx512Config& config) {
+  return !config.fma || uses_bf16(static_cast<const GemmConfig&>(config));
 }
 inline bool uses_bf16(const GroupedGemmAvx512Config& config) {
   const bool dots = config.groups.a == DType::kBF16 && !config.fma;
@@ -132,6 +143,8 @@ inline std::vector<AnyKernel> every_kernel() {
   add_legal(all_grouped(all_epilogues()), &all);
   add_legal(all_grouped_amx(all_epilogues()), &all);
   add_legal(all_grouped_decode(), &all);
+  add_legal(all_nvfp4(), &all);
+  add_legal(all_nvfp4_decode(), &all);
   return all;
 }
 

@@ -7,6 +7,7 @@
 #include "jit/bf16_gemm_fma_avx512.h"
 #include "jit/int8_gemm_amx.h"
 #include "jit/int8_gemm_avx512.h"
+#include "jit/nvfp4_gemm_avx512.h"
 
 namespace quern::jit {
 
@@ -60,8 +61,13 @@ std::vector<Config> all_bf16_of() {
     for (int prefetch : {0, 1, 4, 8}) {
       Config base{{.prefetch = prefetch, .poison = prefetch != 0}, b};
       base.bf16 = prefetch != 1;
+      base.scaled = prefetch == 4;  // with u8 codes that is illegal
       const auto some = with_shapes(base);
       all.insert(all.end(), some.begin(), some.end());
+      if (!base.scaled || b == DType::kBF16) continue;
+      base.scaled = false;
+      const auto codes = with_shapes(base);
+      all.insert(all.end(), codes.begin(), codes.end());
     }
   }
   return all;
@@ -105,6 +111,23 @@ inline std::vector<Bf16GemmAmxConfig> all_bf16_amx() {
   std::vector<Bf16GemmAmxConfig> all = with_tiles(Bf16GemmAmxConfig{});
   const auto codes = with_tiles(Bf16GemmAmxConfig{{}, DType::kU8});
   all.insert(all.end(), codes.begin(), codes.end());
+  for (const DType b : {DType::kBF16, DType::kU8}) {
+    const auto scaled = with_tiles(Bf16GemmAmxConfig{{}, b, true});
+    all.insert(all.end(), scaled.begin(), scaled.end());
+  }
+  return all;
+}
+
+inline std::vector<Nvfp4GemmAvx512Config> all_nvfp4() {
+  std::vector<Nvfp4GemmAvx512Config> all;
+  for (bool fma : {false, true}) {
+    for (int prefetch : {0, 1, 4, 8, 16}) {
+      Nvfp4GemmAvx512Config base{{.prefetch = prefetch, .poison = prefetch != 0}, fma};
+      base.bf16 = prefetch != 1;
+      const auto some = with_shapes(base);
+      all.insert(all.end(), some.begin(), some.end());
+    }
+  }
   return all;
 }
 

@@ -79,6 +79,10 @@ TEST(Generators, GroupedGemmAmx) {
 TEST(Generators, GroupedDecode) {
   check_family(all_grouped_decode(), parse_grouped_decode_avx512);
 }
+TEST(Generators, Nvfp4) {
+  check_family(all_nvfp4(), parse_nvfp4_gemm_avx512);
+  check_family(all_nvfp4_decode(), parse_nvfp4_decode_avx512);
+}
 
 // reliability.md, J4: what a config generates depends on nothing else, neither on the thread nor on
 // what was generated before it.

@@ -13,7 +13,7 @@
 namespace quern::reference {
 namespace {
 
-constexpr std::array<double, 16> kE2M1 = {0,  0.5,  1,  1.5,  2,  3,  4,  6,
+constexpr std::array<double, 16> kE2M1 = {0,   0.5,  1,  1.5,  2,  3,  4,  6,
                                           -0., -0.5, -1, -1.5, -2, -3, -4, -6};
 constexpr uint8_t kE4M3One = 0x38, kE8M0One = 127;
 
@@ -202,8 +202,9 @@ TEST(Fp4GemmReference, NvFp4HasTheSumsOfBF16Weights) {
     EXPECT_EQ(actual.element[i].value, expected.element[i].value);
     // One product more, here with 1.
     EXPECT_GE(actual.element[i].bound, expected.element[i].bound);
-    EXPECT_LE(actual.element[i].bound,
-              expected.element[i].bound + std::fabs(expected.element[i].value) * 0x1.01p-24 + 1e-30);
+    EXPECT_LE(
+        actual.element[i].bound,
+        expected.element[i].bound + std::fabs(expected.element[i].value) * 0x1.01p-24 + 1e-30);
   }
 }
 
@@ -281,10 +282,9 @@ TEST(Fp4GemmReference, RefusesWhatDoesNotFit) {
     EXPECT_TRUE(refused(format, [](Fp4GemmArgs& r) { r.a.cols = 4; }));
   }
   const float one = 1;
-  EXPECT_TRUE(refused(Fp4Format::kMxfp4,
-                      [&](Fp4GemmArgs& r) { r.weights.global = vector_view(&one, 1); }));
   EXPECT_TRUE(
-      refused(Fp4Format::kNvfp4, [](Fp4GemmArgs& r) { r.weights.global = VectorView(); }));
+      refused(Fp4Format::kMxfp4, [&](Fp4GemmArgs& r) { r.weights.global = vector_view(&one, 1); }));
+  EXPECT_TRUE(refused(Fp4Format::kNvfp4, [](Fp4GemmArgs& r) { r.weights.global = VectorView(); }));
   const float inf = std::numeric_limits<float>::infinity();
   for (const float bad : {0.0f, -1.0f, inf, std::nanf("")}) {
     EXPECT_TRUE(refused(Fp4Format::kNvfp4,

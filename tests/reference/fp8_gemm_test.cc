@@ -150,7 +150,8 @@ TEST(Fp8GemmReference, ScalesOfAnyOfThreeTypes) {
 }
 
 TEST(Fp8GemmReference, ScalesActOnTheSumOfTheirBlock) {
-  // 2^-140 is no bf16 operand: a weight times its scale would be a subnormal, the sum's scale works.
+  // 2^-140 is no bf16 operand: a weight times its scale would be a subnormal, the sum's scale
+  // works.
   Case c(1, 2, -1, 1);
   c.a = {0x1p100, 1};
   c.code = {kOne, kOne};
