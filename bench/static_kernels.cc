@@ -59,8 +59,7 @@ std::optional<StaticKernel> int4_kernel(const std::string& name) {
     return kernel_of(name, *config, depth, depth);
   }
   if (const auto config = jit::parse_grouped_gemm_avx512(name)) {
-    const int depth = config->b == DType::kU4 ? 8 : config->b == DType::kBF16 ? 2 : 4;
-    return kernel_of(name, *config, 0, depth);
+    return kernel_of(name, *config, 0, 32 / bits_of(config->b));
   }
   const auto config = jit::parse_grouped_decode_avx512(name);
   if (!config) return std::nullopt;
@@ -68,7 +67,7 @@ std::optional<StaticKernel> int4_kernel(const std::string& name) {
   kernel.code = code_of(name, *config);
   kernel.panels = 2;
   kernel.columns = 32;
-  kernel.group_step = 8;  // a line
+  kernel.group_step = 32 / bits_of(config->from);  // a line
   kernel.decodes = true;
   return kernel;
 }
@@ -135,7 +134,12 @@ std::vector<std::string> default_static_kernels() {
   names.push_back("grouped_gemm.amx.bf16bf16bf16.mr32.nr2.pf2.epi=none.t64.sf16.zf32");
   names.push_back("grouped_gemm.amx.s8u8bf16.mr32.nr2.pf2.epi=none.t64.sf16.zf32");
   names.push_back("grouped_decode.avx512.u4u8");
+  // Groups of fp8 read tiles of bf16 with f32 scales; what decodes them.
+  names.push_back("grouped_gemm.amx.bf16bf16bf16.mr32.nr2.pf2.epi=none.t64.sf32.z8");
+  names.push_back("grouped_decode.avx512.e4m3bf16");
+  names.push_back("grouped_decode.avx512.e2m1bf16");
   // A few rows at level amx.
+  names.push_back("grouped_gemm.avx512.bf16e4m3bf16.mr3.nr2.pf8.epi=none.fma.tl8.sf32.z8");
   names.push_back("grouped_gemm.avx512.bf16u4bf16.mr4.nr2.pf8.epi=none.fma.tl4.sf16.z8");
   names.push_back("grouped_gemm.avx512.s8u4bf16.mr16.nr1.pf4.epi=none.sf16.z8");
   return names;

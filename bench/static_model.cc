@@ -44,6 +44,12 @@ constexpr Special kSpecial[] = {
     {"vinsertf64x4", 0, 1, 0},
     {"vpshufb", 0, 1, 0},
     {"vpshufd", 0, 1, 0},
+    {"vpunpcklbw", 0, 1, 0},
+    {"vpunpckhbw", 0, 1, 0},
+    {"vpmovw2m", 1, 0, 0},
+    // As their throughput is published (uops.info, Ice Lake); not measured here.
+    {"vpermi2b", 0, 2, 1, 3},
+    {"vpermi2w", 0, 2, 1, 3},
     {"vpmovzxbd", 0, 1, 0},
     // Measured as vdpbf16ps was, on the same machine, beside instructions of one port.
     {"vpermw", 1, 1, 0, 2},

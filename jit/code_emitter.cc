@@ -1,6 +1,6 @@
 #include "jit/code_emitter.h"
 
-#include "quern/dtype.h"
+#include "jit/float_codes.h"
 
 namespace quern::jit {
 
@@ -59,8 +59,9 @@ void CodeEmitter::emit_nibbles(const Xbyak::Zmm& to, const Xbyak::Address& line,
   vpandd(to, to, nibble_mask_);
 }
 
-void CodeEmitter::emit_lookup_setup(Int4Zeros zeros) {
+void CodeEmitter::emit_lookup_setup(Int4Zeros zeros, DType codes) {
   zeros_ = zeros;
+  lookup_codes_ = codes;
   has_table_ = true;
   table_ = vec.take("table");
   vmovdqu16(table_, ptr[rip + table_data_]);
@@ -109,11 +110,77 @@ void CodeEmitter::emit_lookup_table() {
   align(64);
   L(table_data_);
   for (int i = 0; i < 32; ++i) {
+    if (lookup_codes_ == DType::kE2M1) {
+      dw(bf16_of_code(DType::kE2M1, i % 16));
+      continue;
+    }
     const int value = zeros_ == Int4Zeros::kInteger     ? (i < 16 ? i : i - 32)
                       : zeros_ == Int4Zeros::kSymmetric ? i % 16 - 8
                                                         : i % 16;
     dw(bfloat16::from_float(static_cast<float>(value)).bits);
   }
+}
+
+void CodeEmitter::emit_float8_setup(DType codes, bool vbmi) {
+  float8_codes_ = codes;
+  has_float8_ = true;
+  vbmi_ = vbmi;
+  for (int i = 0; i < 4; ++i) {
+    float8_tables_[i] = vec.take("table." + std::to_string(i));
+    vmovdqu16(float8_tables_[i], ptr[rip + float8_data_ + 64 * i]);
+  }
+  sign_ = broadcast_word("sign", vbmi ? 0x80808080 : 0x80008000);
+}
+
+void CodeEmitter::emit_float8(const Xbyak::Zmm& low, const Xbyak::Zmm& high,
+                              const Xbyak::Address& line) {
+  if (!vbmi_) {
+    vmovdqu8(low, line);
+    vpunpckhbw(high, low, low);
+    vpunpcklbw(low, low, low);
+    emit_float8_words(low);
+    emit_float8_words(high);
+    return;
+  }
+  constexpr int kOrAnd = 0xf8;  // dst | (src2 & src3)
+  TakenVec bytes(vec, "bytes");
+  vmovdqu8(high, line);
+  vmovdqu8(*bytes, line);
+  vpermi2b(high, float8_tables_[0], float8_tables_[1]);
+  vpternlogd(high, sign_, line, kOrAnd);
+  vpermi2b(*bytes, float8_tables_[2], float8_tables_[3]);
+  vpunpcklbw(low, *bytes, high);
+  vpunpckhbw(high, *bytes, high);
+}
+
+// In place: each word has its code in both bytes.
+void CodeEmitter::emit_float8_words(const Xbyak::Zmm& words) {
+  TakenVec below(vec, "below");
+  TakenMask upper(mask, "upper"), negative(mask, "negative");
+  vpmovw2m(*negative, words);
+  vptestmw(*upper, words, ptr[rip + float8_data_ + 4 * 64]);
+  vmovdqa64(*below, words);
+  vpermi2w(*below, float8_tables_[0], float8_tables_[1]);
+  vpermi2w(words, float8_tables_[2], float8_tables_[3]);
+  vpblendmw(words | *upper, *below, words);
+  vpaddw(words | *negative, words, sign_);
+}
+
+void CodeEmitter::emit_float8_tables() {
+  if (!has_float8_) return;
+  section("constants");
+  align(64);
+  L(float8_data_);
+  if (vbmi_) {
+    for (const int shift : {8, 0}) {
+      for (int i = 0; i < 128; ++i) {
+        db(static_cast<uint8_t>(bf16_of_code(float8_codes_, i) >> shift));
+      }
+    }
+    return;
+  }
+  for (int i = 0; i < 128; ++i) dw(bf16_of_code(float8_codes_, i));
+  for (int i = 0; i < 32; ++i) dw(0x40);  // which half of the table
 }
 
 }  // namespace quern::jit

@@ -4,9 +4,13 @@
 #include <vector>
 
 #include "jit/generator.h"
+#include "quern/dtype.h"
 #include "quern/int4_weights.h"
 
 namespace quern::jit {
+
+/// Vector registers that CodeEmitter::emit_float8_setup() keeps.
+constexpr int kFloat8Registers = 5;
 
 /// How weight codes become numbers that can be multiplied, for every generator that does it: one
 /// piece of code for what the numeric contract calls exact.
@@ -44,8 +48,9 @@ class CodeEmitter : public Generator {
   void emit_load_byte_zeros(const Xbyak::Zmm& to, const Xbyak::Address& zeros);
 
   /// bf16(q - z). With integer zeros the index is q - z modulo 32, made for all four bytes of a
-  /// lane at once, so that it takes a vector of z in bytes beside the table.
-  void emit_lookup_setup(Int4Zeros zeros);
+  /// lane at once, so that it takes a vector of z in bytes beside the table. Codes are kU4, or
+  /// kE2M1 with zeros at their default: there are none.
+  void emit_lookup_setup(Int4Zeros zeros, DType codes = DType::kU4);
   /// to = the pairs of depths 2 pair and 2 pair + 1 of a line. `half` (with integer zeros only)
   /// keeps what two pairs have in common: pairs are asked for in ascending order.
   void emit_lookup(const Xbyak::Zmm& to, const Xbyak::Address& line, int pair,
@@ -71,17 +76,41 @@ class CodeEmitter : public Generator {
   /// Data: behind the return.
   void emit_nvfp4_tables();
 
+  // 8-bit floating-point codes. Byte 16 L + 8 h + 2 c + j of a line is column 4 L + c, depth 2 h +
+  // j, so that unpacking bytes within lanes makes pairs. All 128 magnitudes are in tables, with
+  // subnormals, infinities and NaNs:
+  //     VBMI: vpermi2b looks up the upper bytes of all 64 codes as bf16 and the lower ones; the
+  //           upper ones get the signs; vpunpcklbw and vpunpckhbw make words of both
+  //     else: unpacking the line with itself makes words; vpermi2w looks each up in both halves of
+  //           the table, and bit 6 of the code says which it was; bit 15 is its sign
+
+  /// Constants that stay in kFloat8Registers.
+  void emit_float8_setup(DType codes, bool vbmi);
+  /// low = pairs of the first two depths of a line in memory, high = of the others. Takes one
+  /// vector register more while it lasts.
+  void emit_float8(const Xbyak::Zmm& low, const Xbyak::Zmm& high, const Xbyak::Address& line);
+  /// Data: behind the return.
+  void emit_float8_tables();
+
  private:
   /// A line shifted so that the codes of a pair are the low bits of both halves of each lane.
   void emit_shifted(const Xbyak::Zmm& to, const Xbyak::Address& line, int pair);
+  void emit_float8_words(const Xbyak::Zmm& words);
 
   Xbyak::Zmm byte_mask_, magic_, magic_zero_;
   Xbyak::Zmm nibble_mask_, table_;
   Int4Zeros zeros_ = Int4Zeros::kSymmetric;
+  DType lookup_codes_ = DType::kU4;
   bool has_nibbles_ = false, has_table_ = false;
   Xbyak::Label table_data_;
   Xbyak::Zmm magnitudes_, halves_, places_;
   Xbyak::Label nvfp4_data_;
+  /// With VBMI upper bytes, then lower bytes; else words.
+  Xbyak::Zmm float8_tables_[4];
+  Xbyak::Zmm sign_;
+  DType float8_codes_ = DType::kE4M3;
+  bool has_float8_ = false, vbmi_ = false;
+  Xbyak::Label float8_data_;
 };
 
 }  // namespace quern::jit

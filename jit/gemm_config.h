@@ -57,6 +57,14 @@ struct GroupConfig {
 /// 16 * 127 * 8192 < 2^24.
 constexpr int64_t kMostNarrowGroup = 8192;
 
+/// Codes of packed weights in groups, and the 8-bit ones among them that are floats.
+constexpr bool is_float8(DType b) {
+  return b == DType::kE4M3 || b == DType::kE5M2;
+}
+constexpr bool is_packed(DType b) {
+  return b == DType::kU4 || b == DType::kE2M1 || is_float8(b);
+}
+
 /// The words of a kernel's name: "sf16", "z8" or "zu8" or "zf32", then "wide".
 std::vector<std::string_view> group_words(const GroupConfig& config);
 /// The inverse; nothing for words that are not these.

@@ -131,8 +131,10 @@ void GemmMicrokernel::emit_prefetch(int step) {
     for (int v = 0; v < shape().nr; ++v) prefetcht0(ptr[panel_of(ahead_, v) + step * 64]);
     return;
   }
+  const int before = step / kUnroll * shape().prefetch;
   for (int i = 0; i < shape().prefetch; ++i) {
-    if (i * kUnroll / shape().prefetch == step) prefetcht1(ptr[ahead_ + i * 64]);
+    if (i * kUnroll / shape().prefetch != step % kUnroll) continue;
+    prefetcht1(ptr[ahead_ + (before + i) * 64]);
   }
 }
 
@@ -183,15 +185,16 @@ void GemmMicrokernel::emit_store_partial() {
   }
 }
 
-// `count` times kUnroll steps.
+// `count` turns.
 void GemmMicrokernel::emit_unrolled(const Xbyak::Reg64& count) {
   loop(count, [&] {
-    for (int u = 0; u < kUnroll; ++u) {
+    for (int u = 0; u < turn(); ++u) {
       emit_prefetch(u);
       emit_step(u * step_.a_bytes, u * 64);
     }
-    emit_advance(kUnroll);
-    if (shape().prefetch != 0) add(ahead_, 64 * (streams() ? kUnroll : shape().prefetch));
+    emit_advance(turn());
+    const int fetched = streams() ? turn() : turn() / kUnroll * shape().prefetch;
+    if (fetched != 0) add(ahead_, 64 * fetched);
   });
 }
 

@@ -31,6 +31,7 @@ class GemmMicrokernel : public GemmEmitter {
     int k_step_log2 = 0;
     int a_bytes = 0;        ///< of each row of A a step
     bool round_up = false;  ///< A is padded: a partial last step is run as a whole one
+    int turn = 4;           ///< steps that are unrolled: a multiple of kUnroll
   };
 
   GemmMicrokernel(std::string name, const GemmConfig& shape, const Step& step);
@@ -76,7 +77,8 @@ class GemmMicrokernel : public GemmEmitter {
 
   int partial_offset(int m, int v) const { return (m * shape().nr + v) * 64; }
 
-  static constexpr int kUnroll = 4;  ///< steps of a turn
+  static constexpr int kUnroll = 4;  ///< steps that GemmConfig::prefetch counts lines of
+  int turn() const { return step_.turn; }
   /// `count` turns, at least one; destroys it.
   void emit_unrolled(const Xbyak::Reg64& count);
   virtual void emit_advance(int steps);

@@ -9,7 +9,7 @@
 namespace quern::jit {
 namespace {
 
-constexpr std::string_view kFamily = "grouped_decode.avx512.u4";
+constexpr std::string_view kFamily = "grouped_decode.avx512.";
 
 /// for each panel { for each group { zero points; for each line { decode; store } } }
 class GroupedDecodeAvx512 final : public CodeEmitter {
@@ -46,8 +46,10 @@ void GroupedDecodeAvx512::emit() {
   from_ = gp.take("from");
   to_ = gp.take("to");
   section("setup");
-  if (config_.to == DType::kBF16) {
-    emit_lookup_setup(config_.zeros);
+  if (is_float8(config_.from)) {
+    emit_float8_setup(config_.from, config_.vbmi);
+  } else if (config_.to == DType::kBF16) {
+    emit_lookup_setup(config_.zeros, config_.from);
   } else {
     emit_nibble_setup();
   }
@@ -75,12 +77,18 @@ void GroupedDecodeAvx512::emit() {
   });
   emit_return();
   emit_lookup_table();
+  emit_float8_tables();
 }
 
 void GroupedDecodeAvx512::emit_line() {
   TakenVec line(vec, "line"), half(vec, "half");
   prefetcht0(ptr[from_ + ahead_]);
-  if (config_.to != DType::kBF16) {
+  if (is_float8(config_.from)) {
+    emit_float8(*line, *half, ptr[from_]);
+    vmovdqa64(ptr[to_], *line);
+    vmovdqa64(ptr[to_ + 64], *half);
+    add(to_, 128);
+  } else if (config_.to != DType::kBF16) {
     for (int i = 0; i < 2; ++i) {
       emit_nibbles(*line, ptr[from_], i == 1);
       if (config_.to == DType::kS8) vpsubb(*line, *line, zero_);
@@ -101,21 +109,26 @@ void GroupedDecodeAvx512::emit_line() {
 
 std::string to_string(const GroupedDecodeAvx512Config& config) {
   std::string name(kFamily);
+  name += to_string(config.from);
   name += to_string(config.to);
-  if (config.to != DType::kU8) {
+  if (config.from == DType::kU4 && config.to != DType::kU8) {
     name += '.';
     name += group_words({.zeros = config.zeros})[1];
   }
+  if (!config.vbmi) name += ".novbmi";
   if (config.poison) name += ".poison";
   return name;
 }
 
 std::optional<GroupedDecodeAvx512Config> parse_grouped_decode_avx512(std::string_view name) {
-  for (const DType to : {DType::kU8, DType::kS8, DType::kBF16}) {
-    for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
-      for (const bool poison : {false, true}) {
-        const GroupedDecodeAvx512Config config{to, zeros, poison};
-        if (invalid(config) == nullptr && to_string(config) == name) return config;
+  for (const DType from : {DType::kU4, DType::kE4M3, DType::kE5M2, DType::kE2M1}) {
+    for (const DType to : {DType::kU8, DType::kS8, DType::kBF16}) {
+      for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
+        for (const int flags : {0, 1, 2, 3}) {
+          const GroupedDecodeAvx512Config config{to, zeros, (flags & 1) != 0, from,
+                                                 (flags & 2) == 0};
+          if (invalid(config) == nullptr && to_string(config) == name) return config;
+        }
       }
     }
   }
@@ -132,6 +145,12 @@ const char* invalid(const GroupedDecodeAvx512Config& config) {
   if (config.to == DType::kS8 && config.zeros == Int4Zeros::kF32) {
     return "q - z is s8 with integer zeros only";
   }
+  if (!is_packed(config.from)) return "from must be u4, e4m3, e5m2 or e2m1";
+  if (config.from != DType::kU4 &&
+      (config.to != DType::kBF16 || config.zeros != Int4Zeros::kSymmetric)) {
+    return "floating-point codes become bf16 and have no zero points";
+  }
+  if (!config.vbmi && !is_float8(config.from)) return "vbmi is for e4m3 and e5m2";
   return nullptr;
 }
 

@@ -1,5 +1,7 @@
 #include "jit/grouped_gemm_avx512.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <vector>
 
@@ -13,8 +15,9 @@ namespace {
 ///   for each line of the panels: decode it; for m { broadcast A; for v { dot } }
 ///   fold: sums = fma(f32(acc minus what the zero point takes away), scale, sums), in memory
 ///
-/// A line of packed codes is eight depths of 16 columns: two dots of quads, or four of bf16 pairs.
-/// Decoded lines are four depths (kU8) or two (kBF16), one dot each.
+/// A line of 4-bit codes is eight depths of 16 columns: two dots of quads, or four of bf16 pairs.
+/// One of 8-bit codes is four: two dots of pairs. Decoded lines are four depths (kU8) or two
+/// (kBF16), one dot each.
 ///
 /// With `fma` a dot of bf16 pairs is two FMAs on f32 rows, the odd elements first, under MXCSR's
 /// DAZ and FTZ as vdpbf16ps has it. The folds stand outside of that.
@@ -25,15 +28,19 @@ class GroupedGemmAvx512 final : public GemmMicrokernel {
         b_type_(config.b),
         groups_(config.groups),
         fma_(config.fma),
-        tile_lines_(config.tile_lines) {}
+        tile_lines_(config.tile_lines),
+        vbmi_(config.vbmi) {}
 
  private:
   static constexpr int kEnoughAccumulators = 10;
 
-  static int depth_of_line(DType b) { return b == DType::kU4 ? 8 : b == DType::kU8 ? 4 : 2; }
   static Step step(const GroupedGemmAvx512Config& c) {
     const int element = c.groups.a == DType::kS8 ? 1 : c.fma ? 4 : 2;
-    return {.k_step_log2 = 0, .a_bytes = depth_of_line(c.b) * element, .round_up = true};
+    const int depths = 32 / bits_of(c.b);  // of a line
+    return {.k_step_log2 = 0,
+            .a_bytes = depths * element,
+            .round_up = true,
+            .turn = std::max(c.tile_lines, kUnroll)};
   }
   bool integer() const { return groups_.a == DType::kS8; }
   bool zeros_in_index() const {
@@ -79,6 +86,7 @@ class GroupedGemmAvx512 final : public GemmMicrokernel {
   GroupConfig groups_;
   bool fma_;
   int tile_lines_;
+  bool vbmi_;
   Vectors all_, even_, odd_;  ///< where FMAs add up, [mr][nr]
   Vectors extra_;
   Vectors lookup_zeros_;
@@ -88,11 +96,13 @@ class GroupedGemmAvx512 final : public GemmMicrokernel {
 
 void GroupedGemmAvx512::emit_setup() {
   section("setup");
-  if (b_type_ == DType::kU4) {
+  if (is_float8(b_type_)) {
+    emit_float8_setup(b_type_, vbmi_);
+  } else if (is_packed(b_type_)) {
     if (integer()) {
       emit_nibble_setup();
     } else {
-      emit_lookup_setup(groups_.zeros);
+      emit_lookup_setup(groups_.zeros, b_type_);
     }
   }
   if (fma_) {
@@ -194,14 +204,13 @@ void GroupedGemmAvx512::emit_begin_group() {
 void GroupedGemmAvx512::emit_lines() {
   TakenGp count(gp, "count");
   Xbyak::Label rest, done;
-  static_assert(kUnroll == 4, "the shifts below divide by the unroll");
   mov(*count, arg(offsetof(GemmArgs, group_steps)));
-  shr(*count, 2);
+  shr(*count, std::countr_zero(static_cast<unsigned>(turn())));
   jz(rest, T_NEAR);
   emit_unrolled(*count);
   L(rest);
   mov(*count, arg(offsetof(GemmArgs, group_steps)));
-  and_(*count, kUnroll - 1);
+  and_(*count, turn() - 1);
   jz(done, T_NEAR);
   loop(*count, [&] {
     emit_step(0, 0);
@@ -282,6 +291,14 @@ void GroupedGemmAvx512::emit_step(int a_offset, int b_offset) {
       }
       emit_quads(b, a_offset + 4 * half, half);
     }
+  } else if (is_float8(b_type_)) {
+    const Vectors high = take_vectors("b.high.");
+    for (size_t v = 0; v < b.size(); ++v) {
+      emit_float8(b[v], high[v], ptr[panel(static_cast<int>(v)) + b_offset]);
+    }
+    emit_pairs(b, a_offset);
+    emit_pairs(high, a_offset + (fma_ ? 8 : 4));
+    give_back(high);
   } else {
     const Vectors half = zeros_in_index() ? take_vectors("half.") : Vectors();
     const int pair_bytes = fma_ ? 8 : 4;
@@ -371,6 +388,7 @@ void GroupedGemmAvx512::emit_to_f32() {
 void GroupedGemmAvx512::emit_constants() {
   GemmMicrokernel::emit_constants();
   emit_lookup_table();
+  emit_float8_tables();
 }
 
 }  // namespace

@@ -322,6 +322,14 @@ TEST_F(StaticModel, OccupancyOfInt4InGroupsOf128) {
   }
 }
 
+// The same of fp8 in blocks of 128, whose scales are f32.
+TEST_F(StaticModel, OccupancyOfFp8InBlocksOf128) {
+  const StaticRow row =
+      static_rows({"grouped_gemm.amx.bf16bf16bf16.mr32.nr2.pf2.epi=none.t64.sf32.z8"})[0];
+  EXPECT_EQ(row.model.tile_dots, 512u);
+  EXPECT_GE(row.model.occupancy(), 0.75);
+}
+
 // The dot products come with what surrounds them: phases in order, none missing, nothing counted
 // twice.
 TEST_F(StaticModel, PhasesOfAKernel) {
@@ -361,10 +369,12 @@ TEST_F(StaticModel, GroupsAreMultipliedAndFolded) {
   }
 }
 
-// A line of codes becomes two of s8 or four of bf16, each stored whole.
+// Eight depths of a panel become two lines of s8 or four of bf16, each stored whole.
 TEST_F(StaticModel, DecodingIsBoundByStoresOrVectors) {
   for (const auto& [name, lines] : {std::pair{"grouped_decode.avx512.u4s8.z8", 2},
-                                    std::pair{"grouped_decode.avx512.u4bf16.z8", 4}}) {
+                                    std::pair{"grouped_decode.avx512.u4bf16.z8", 4},
+                                    std::pair{"grouped_decode.avx512.e2m1bf16", 4},
+                                    std::pair{"grouped_decode.avx512.e4m3bf16", 4}}) {
     const StaticRow row = static_rows({name})[0];
     EXPECT_EQ(row.call.n, 32) << name;
     EXPECT_EQ(cycles(row.model.phases[1].use, Port::kStore), 2.0 * 4096 / 8 * lines) << name;

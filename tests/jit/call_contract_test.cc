@@ -209,11 +209,11 @@ class CallContractOf : public Fixture {
     constexpr uint16_t kX87[] = {0x037f, 0x027f, 0x0f7f, 0x047f};
     const CodeMemory memory;
     Arena arena;
-    int calls = 0, without_bf16 = 0;
+    int calls = 0, not_run = 0;
     for (const AnyKernel& kernel : every_kernel()) {
       if (kernel.level != level) continue;
-      if (kernel.bf16 && !this->features_.bf16) {
-        ++without_bf16;
+      if ((kernel.bf16 && !this->features_.bf16) || (kernel.vbmi && !this->features_.vbmi)) {
+        ++not_run;
         continue;
       }
       const auto code = kernel.make();
@@ -239,7 +239,7 @@ class CallContractOf : public Fixture {
     }
     EXPECT_GT(calls, 8 * 500);
     this->RecordProperty("calls", calls);
-    this->RecordProperty("not_run_without_avx512_bf16", without_bf16);
+    this->RecordProperty("not_run_without_their_instructions", not_run);
   }
   virtual void after_call(const std::string& /*name*/) {}
 

@@ -56,6 +56,7 @@ struct AnyKernel {
   KernelArgs args = KernelArgs::kGemm;
   IsaLevel level = IsaLevel::kAvx512;
   bool bf16 = false;  ///< may use AVX512-BF16: bf16 products, or rounding to bf16
+  bool vbmi = false;  ///< uses AVX512-VBMI
   int rows = 0;       ///< mr of a GEMM kernel
   std::function<Result<GeneratedCode>()> make;
 };
@@ -96,6 +97,17 @@ bool uses_bf16(const Config&) {
   return false;
 }
 
+template <typename Config>
+constexpr bool uses_vbmi(const Config&) {
+  return false;
+}
+inline bool uses_vbmi(const GroupedGemmAvx512Config& config) {
+  return config.vbmi && is_float8(config.b);
+}
+inline bool uses_vbmi(const GroupedDecodeAvx512Config& config) {
+  return config.vbmi && is_float8(config.from);
+}
+
 constexpr IsaLevel level_of(const GemmConfig&) {
   return IsaLevel::kAvx512;
 }
@@ -126,7 +138,7 @@ void add_legal(const std::vector<Config>& configs, std::vector<AnyKernel>* out) 
   for (const Config& config : configs) {
     if (invalid(config) != nullptr) continue;
     out->push_back({to_string(config), args_of(config), level_of(config), uses_bf16(config),
-                    rows_of(config), [config] { return generate(config); }});
+                    uses_vbmi(config), rows_of(config), [config] { return generate(config); }});
   }
 }
 

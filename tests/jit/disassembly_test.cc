@@ -58,7 +58,7 @@ std::vector<Instruction> decode(const GeneratedCode& code) {
 
 /// Instruction sets by level, in Zydis' names without the vector width. BMI2 and AVX (vzeroupper
 /// and other VEX forms): no CPU has AVX-512 without them.
-bool allowed(std::string_view set, IsaLevel level, bool bf16) {
+bool allowed(std::string_view set, const AnyKernel& kernel) {
   static const std::set<std::string_view> baseline = {
       "I86",          "I186", "I286REAL",     "I386",    "I486REAL",
       "PENTIUMREAL",  "PPRO", "CMOV",         "FAT_NOP", "LONGMODE",
@@ -73,10 +73,11 @@ bool allowed(std::string_view set, IsaLevel level, bool bf16) {
     }
   }
   if (baseline.count(set) != 0) return true;
-  if (level >= IsaLevel::kAvx512 && (avx512.count(set) != 0 || (bf16 && set == "AVX512_BF16"))) {
-    return true;
+  if (avx512.count(set) != 0 || (kernel.bf16 && set == "AVX512_BF16") ||
+      (kernel.vbmi && set == "AVX512_VBMI")) {
+    return kernel.level >= IsaLevel::kAvx512;
   }
-  return level >= IsaLevel::kAmx && amx.count(set) != 0;
+  return kernel.level >= IsaLevel::kAmx && amx.count(set) != 0;
 }
 
 // Each check returns the first thing that is wrong, or nothing.
@@ -86,10 +87,10 @@ std::string at(const Instruction& i, const std::string& what) {
          std::to_string(i.offset) + ")";
 }
 
-std::string check_instruction_sets(const std::vector<Instruction>& all, IsaLevel level, bool bf16) {
+std::string check_instruction_sets(const std::vector<Instruction>& all, const AnyKernel& kernel) {
   for (const Instruction& i : all) {
     const char* set = ZydisISASetGetString(i.info.meta.isa_set);
-    if (!allowed(set, level, bf16)) return at(i, std::string("needs ") + set);
+    if (!allowed(set, kernel)) return at(i, std::string("needs ") + set);
   }
   return "";
 }
@@ -223,7 +224,7 @@ TEST(Disassembly, EveryInstructionOfEveryKernel) {
     ASSERT_TRUE(code.ok()) << kernel.name;
     const std::vector<Instruction> all = decode(*code);
     ASSERT_FALSE(HasFailure()) << kernel.name;
-    ASSERT_EQ(check_instruction_sets(all, kernel.level, kernel.bf16), "") << kernel.name;
+    ASSERT_EQ(check_instruction_sets(all, kernel), "") << kernel.name;
     ASSERT_EQ(check_targets(*code, all), "") << kernel.name;
     ASSERT_EQ(check_stack(*code, all), "") << kernel.name;
     ++kernels;
@@ -242,6 +243,13 @@ GeneratedCode sample(const std::vector<uint8_t>& bytes, std::vector<FrameChange>
   code.frame.saved = {3};
   code.frame.changes = std::move(changes);
   return code;
+}
+
+AnyKernel kernel_with(IsaLevel level, bool bf16 = false) {
+  AnyKernel kernel;
+  kernel.level = level;
+  kernel.bf16 = bf16;
+  return kernel;
 }
 
 // Each check finds the fault it is there for. Bytes: 53 push rbx, 5b pop rbx, 5d pop rbp, c3 ret,
@@ -284,18 +292,18 @@ TEST(Disassembly, TheChecksFindFaults) {
   }
   // vdpbf16ps zmm0, zmm0, zmm0
   const std::vector<Instruction> bf16 = decode(sample({0x62, 0xf2, 0x7e, 0x48, 0x52, 0xc0}, {}));
-  EXPECT_EQ(check_instruction_sets(bf16, IsaLevel::kAvx512, true), "");
-  EXPECT_NE(check_instruction_sets(bf16, IsaLevel::kAvx512, false).find("AVX512_BF16"),
+  EXPECT_EQ(check_instruction_sets(bf16, kernel_with(IsaLevel::kAvx512, true)), "");
+  EXPECT_NE(check_instruction_sets(bf16, kernel_with(IsaLevel::kAvx512)).find("AVX512_BF16"),
             std::string::npos);
 }
 
 TEST(Disassembly, TheListOfInstructionSetsRefuses) {
   for (const char* set : {"AVX512_BF16_512", "AVX512_FP16_512", "AVX512_VBMI_512", "AMX_TILE"}) {
-    EXPECT_FALSE(allowed(set, IsaLevel::kAvx512, false)) << set;
+    EXPECT_FALSE(allowed(set, kernel_with(IsaLevel::kAvx512))) << set;
   }
-  EXPECT_TRUE(allowed("AVX512_BF16_256", IsaLevel::kAvx512, true));
-  EXPECT_FALSE(allowed("AVX512F_512", IsaLevel::kNone, false));
-  EXPECT_TRUE(allowed("AMX_INT8", IsaLevel::kAmx, false));
+  EXPECT_TRUE(allowed("AVX512_BF16_256", kernel_with(IsaLevel::kAvx512, true)));
+  EXPECT_FALSE(allowed("AVX512F_512", kernel_with(IsaLevel::kNone)));
+  EXPECT_TRUE(allowed("AMX_INT8", kernel_with(IsaLevel::kAmx)));
 }
 
 }  // namespace

@@ -128,9 +128,12 @@ TEST(Generators, NamesThatToStringWouldNotWriteDoNotParse) {
   EXPECT_TRUE(parse_int8_gemm_avx512("int8_gemm.avx512.s8u8bf16.mr6.nr4.pf0.epi=none").has_value());
 }
 
-TEST(Generators, NamesOfInt4KernelsParseAsTheyAreWrittenOnly) {
+TEST(Generators, NamesOfGroupedKernelsParseAsTheyAreWrittenOnly) {
   const std::string avx512 = "grouped_gemm.avx512.bf16u4bf16.mr4.nr2.pf0.epi=none";
   EXPECT_TRUE(parse_grouped_gemm_avx512(avx512 + ".fma.tl4.sf16.z8").has_value());
+  const std::string floats = "grouped_gemm.avx512.bf16e4m3bf16.mr4.nr2.pf0.epi=none";
+  EXPECT_TRUE(parse_grouped_gemm_avx512(floats + ".novbmi.fma.tl8.sf32.z8").has_value());
+  EXPECT_FALSE(parse_grouped_gemm_avx512(floats + ".fma.novbmi.sf32.z8").has_value());
   for (const char* end :
        {"", ".sf16", ".z8.sf16", ".sf16.z8.fma", ".tl4.fma.sf16.z8", ".fma.tl0.sf16.z8",
         ".tl04.sf16.z8", ".fma.fma.sf16.z8", ".sf16.z8.z8", ".sf16.z8.wide.wide", ".sf64.z8",
@@ -148,7 +151,8 @@ TEST(Generators, NamesOfInt4KernelsParseAsTheyAreWrittenOnly) {
     EXPECT_FALSE(parse_grouped_gemm_amx(amx + end).has_value()) << end;
   }
   for (const char* name :
-       {"grouped_decode.avx512.u4u8.z8", "grouped_decode.avx512.u4bf16",
+       {"grouped_decode.avx512.e4m3bf16.z8", "grouped_decode.avx512.e2m1bf16.vbmi",
+        "grouped_decode.avx512.u4u8.z8", "grouped_decode.avx512.u4bf16",
         "grouped_decode.avx512.u4s8", "grouped_decode.avx512.u4s16.z8",
         "grouped_decode.avx512.u4bf16.poison.z8", "grouped_decode.avx512.u4u8.poison.poison"}) {
     EXPECT_FALSE(parse_grouped_decode_avx512(name).has_value()) << name;

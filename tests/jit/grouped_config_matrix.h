@@ -8,9 +8,9 @@
 
 namespace quern::jit {
 
-// The int4 part of config_matrix.h. Every field has all of its values, and every two of those that
-// meet in the generators' conditions stand together; their product with all shapes and epilogues
-// would be 100,000 kernels.
+// The part of config_matrix.h whose weights have groups. Every field has all of its values, and
+// every two of those that meet in the generators' conditions stand together; their product with all
+// shapes and epilogues would be 100,000 kernels.
 
 /// All of them, those that are not allowed too.
 inline std::vector<GroupConfig> all_groups() {
@@ -37,9 +37,9 @@ inline bool is_fullest(GroupedGemmAvx512Config config) {
 
 /// All shapes of `base` that are illegal or full, and every fourth of the others; epilogues,
 /// prefetch, bf16 and poison in turn. `turn` goes on from call to call.
-inline void add_int4_shapes(const GroupedGemmAvx512Config& base,
-                            const std::vector<GemmEpilogue>& ends, size_t* turn,
-                            std::vector<GroupedGemmAvx512Config>* all) {
+inline void add_grouped_shapes(const GroupedGemmAvx512Config& base,
+                               const std::vector<GemmEpilogue>& ends, size_t* turn,
+                               std::vector<GroupedGemmAvx512Config>* all) {
   for (int mr = 0; mr <= 17; ++mr) {
     for (int nr = 0; nr <= 5; ++nr) {
       const size_t i = (*turn)++;
@@ -58,19 +58,32 @@ inline void add_int4_shapes(const GroupedGemmAvx512Config& base,
   }
 }
 
+/// Codes that are floats go with few groups only.
+inline bool is_worth_a_test(const GroupedGemmAvx512Config& config) {
+  const GroupConfig& g = config.groups;
+  if (config.tile_lines == 8 && !is_float8(config.b)) return g.scale == DType::kF32;
+  if (config.b == DType::kU4 || !is_packed(config.b)) return config.vbmi || g.scale == DType::kF32;
+  return (g.a == DType::kBF16 && !g.wide && !g.subtracted && g.scale != DType::kF16) ||
+         (g.scale == DType::kF32 && config.vbmi);
+}
+
 inline std::vector<GroupedGemmAvx512Config> all_grouped(const std::vector<GemmEpilogue>& ends) {
   std::vector<GroupedGemmAvx512Config> all;
   size_t turn = 0;
   for (const GroupConfig& groups : all_groups()) {
-    for (DType b : {DType::kU4, DType::kU8, DType::kBF16}) {
+    for (DType b : {DType::kU4, DType::kU8, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kE2M1,
+                    DType::kE8M0}) {
       for (bool fma : {false, true}) {
-        for (int tile_lines : {0, 1, 2, 3, 4}) {
-          GroupedGemmAvx512Config base;
-          base.b = b;
-          base.groups = groups;
-          base.fma = fma;
-          base.tile_lines = tile_lines;
-          add_int4_shapes(base, ends, &turn, &all);
+        for (int tile_lines : {0, 1, 2, 3, 4, 8}) {
+          for (bool vbmi : {true, false}) {
+            GroupedGemmAvx512Config base;
+            base.b = b;
+            base.groups = groups;
+            base.fma = fma;
+            base.tile_lines = tile_lines;
+            base.vbmi = vbmi;
+            if (is_worth_a_test(base)) add_grouped_shapes(base, ends, &turn, &all);
+          }
         }
       }
     }
@@ -108,9 +121,13 @@ inline std::vector<GroupedGemmAmxConfig> all_grouped_amx(const std::vector<GemmE
 
 inline std::vector<GroupedDecodeAvx512Config> all_grouped_decode() {
   std::vector<GroupedDecodeAvx512Config> all;
-  for (DType to : {DType::kU8, DType::kBF16, DType::kS8, DType::kF32}) {
-    for (Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
-      for (bool poison : {false, true}) all.push_back({to, zeros, poison});
+  for (DType from : {DType::kU4, DType::kE4M3, DType::kE5M2, DType::kE2M1, DType::kU8}) {
+    for (DType to : {DType::kU8, DType::kBF16, DType::kS8, DType::kF32}) {
+      for (Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
+        for (bool poison : {false, true}) {
+          for (bool vbmi : {false, true}) all.push_back({to, zeros, poison, from, vbmi});
+        }
+      }
     }
   }
   return all;

@@ -1,4 +1,4 @@
-// The decoding of int4 panels alone, registers poisoned: every code in every place, operands
+// The decoding of panels alone, registers poisoned: every code in every place, operands
 // between pages that fault.
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "jit/grouped_decode_avx512.h"
-#include "tests/jit/int4_call.h"
+#include "tests/jit/grouped_call.h"
 #include "tests/jit/kernel_fixture.h"
 
 namespace quern::jit {
@@ -18,31 +18,43 @@ using test::GuardBuffer;
 
 constexpr unsigned char kUntouched = 0x5a;
 
+constexpr DType kFloats[] = {DType::kE4M3, DType::kE5M2, DType::kE2M1};
+
 class GroupedDecode : public KernelTest {
  protected:
   /// Groups from..to - 1 of all panels of the block, against what the block says they are. Between
   /// the panels lies as much again that must stay as it is.
-  void check(const Int4Block& block, DType to_type, int from, int to, int64_t ahead, Flush flush) {
+  void check(const GroupedBlock& block, DType to_type, int from, int to, int64_t ahead,
+             Flush flush) {
+    for (const bool vbmi : {true, false}) {
+      if (vbmi && is_float8(block.codes) && !features_.vbmi) continue;
+      GroupedDecodeAvx512Config config{to_type, block.config.zeros, true, block.codes, vbmi};
+      if (to_type == DType::kU8) config.zeros = Int4Zeros::kSymmetric;
+      if (invalid(config) == nullptr) check(config, block, from, to, ahead, flush);
+    }
+  }
+
+  void check(const GroupedDecodeAvx512Config& config, const GroupedBlock& block, int from, int to,
+             int64_t ahead, Flush flush) {
+    const DType to_type = config.to;
     const bool quads = to_type != DType::kBF16;
-    GroupedDecodeAvx512Config config{to_type, block.config.zeros, true};
-    if (to_type == DType::kU8) config.zeros = Int4Zeros::kSymmetric;
-    if (invalid(config) != nullptr) return;
     const KernelHandle kernel = make(config);
     ASSERT_NE(kernel, nullptr);
     const GuardBuffer b = guarded(block.packed(), flush);
     const GuardBuffer zero = guarded(block.zeros(kGap), flush);
-    const auto line_bytes = static_cast<size_t>(quads ? 128 : 256);
-    const auto group_lines = static_cast<size_t>(block.padded / 8);
+    const int depths = 32 / bits_of(block.codes);
+    const auto line_bytes = static_cast<size_t>(16 * depths * (quads ? 1 : 2));
+    const auto group_lines = static_cast<size_t>(block.padded / depths);
     const size_t bytes = static_cast<size_t>(to - from) * group_lines * line_bytes;
     const auto panels = static_cast<size_t>(block.panels);
     GuardBuffer out((2 * panels - 1) * bytes, flush);
     std::memset(out.data(), kUntouched, out.size());
     GroupedDecodeArgs args;
     args.b = b.data() + static_cast<size_t>(from) * group_lines * 64;
-    args.panel_stride = block.depth() / 8 * 64;
+    args.panel_stride = block.depth() / depths * 64;
     args.panels = block.panels;
     args.groups = to - from;
-    args.group_lines = block.padded / 8;
+    args.group_lines = block.padded / depths;
     if (zero.size() != 0) args.zero = zero.data() + 16 * from;
     args.zero_stride = 16 * (block.groups + kGap);
     args.to = out.data();
@@ -106,7 +118,7 @@ TEST_F(GroupedDecode, EveryCodeInEveryPlaceWithEveryZeroPoint) {
   Numbers numbers(41);
   for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
     const GroupConfig config{.a = DType::kBF16, .zeros = zeros};
-    Int4Block block(1, 1, 17, 8 * 16, 0, config, numbers);
+    GroupedBlock block(1, 1, 17, 8 * 16, 0, config, numbers);
     for (int c = 0; c < 16; ++c) {
       for (int g = 0; g < block.groups; ++g) {
         for (int d = 0; d < block.padded; ++d) {
@@ -123,14 +135,39 @@ TEST_F(GroupedDecode, EveryCodeInEveryPlaceWithEveryZeroPoint) {
   }
 }
 
+// 256 lines (e2m1: 16), so that every code stands once in every place.
+TEST_F(GroupedDecode, EveryFloatCodeInEveryPlace) {
+  Numbers numbers(43);
+  for (const DType codes : kFloats) {
+    const int count = 1 << bits_of(codes), depths = 32 / bits_of(codes);
+    GroupedBlock block(1, 1, 1, count * depths, 0, {.a = DType::kBF16}, numbers, codes);
+    for (int c = 0; c < 16; ++c) {
+      for (int d = 0; d < block.padded; ++d) {
+        block.q_at(c, d) = (d / depths + 3 * (d % depths) + 5 * c) % count;
+      }
+    }
+    ASSERT_NO_FATAL_FAILURE(check(block, DType::kBF16, 0, 1, 0, Flush::kEnd));
+  }
+}
+
 TEST_F(GroupedDecode, EveryNumberOfPanelsGroupsAndLines) {
   Numbers numbers(42);
+  for (const DType codes : kFloats) {
+    for (int turn = 0; turn < 60; ++turn) {
+      const int panels = 1 + turn % 4, groups = 1 + turn % 5, lines = 1 + turn % 9;
+      const GroupedBlock block(1, panels, groups, 8 * lines, 0, {.a = DType::kBF16}, numbers,
+                               codes);
+      for (const Flush flush : {Flush::kEnd, Flush::kStart}) {
+        ASSERT_NO_FATAL_FAILURE(check(block, DType::kBF16, groups / 2, groups, 64 * turn, flush));
+      }
+    }
+  }
   for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
     const GroupConfig config{.a = DType::kBF16, .zeros = zeros};
     for (int panels = 1; panels <= 4; ++panels) {
       for (int groups = 1; groups <= 5; ++groups) {
         for (const int lines : {1, 2, 3, 7, 8, 16}) {
-          const Int4Block block(1, panels, groups, 8 * lines, 0, config, numbers);
+          const GroupedBlock block(1, panels, groups, 8 * lines, 0, config, numbers);
           const int from = static_cast<int>(numbers.next() % static_cast<uint64_t>(groups));
           const int left = groups - from;
           const int to = from + 1 + static_cast<int>(numbers.next() % static_cast<uint64_t>(left));

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tests/jit/int4_block.h"
+#include "tests/jit/grouped_block.h"
 #include "tests/jit/kernel_fixture.h"
 
 namespace quern::jit {

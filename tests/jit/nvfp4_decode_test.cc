@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "jit/nvfp4_decode_avx512.h"
-#include "tests/jit/int4_call.h"
+#include "tests/jit/grouped_call.h"
 #include "tests/jit/kernel_fixture.h"
 #include "tests/jit/nvfp4_block.h"
 

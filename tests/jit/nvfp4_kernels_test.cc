@@ -9,7 +9,7 @@
 #include "jit/bf16_gemm_fma_avx512.h"
 #include "jit/nvfp4_gemm_avx512.h"
 #include "tests/jit/gemm_block.h"
-#include "tests/jit/int4_call.h"
+#include "tests/jit/grouped_call.h"
 #include "tests/jit/kernel_fixture.h"
 #include "tests/jit/nvfp4_block.h"
 

@@ -11,7 +11,7 @@
 #include "jit/gemm_args.h"
 #include "jit/kernel.h"
 #include "tests/jit/gemm_block.h"
-#include "tests/jit/int4_block.h"
+#include "tests/jit/grouped_block.h"
 #include "tests/support/guard_buffer.h"
 
 namespace quern::jit {
@@ -26,15 +26,15 @@ test::GuardBuffer guarded(const std::vector<T>& values, test::Flush flush) {
 }
 
 /// A kernel's calls on a block, every operand against a guard page.
-class Int4Call {
+class GroupedCall {
  public:
-  /// `b`: kU4, or what is decoded of it. `f32`: rows for FMAs. `tile_depth`: 0 for kernels without
-  /// tiles.
-  Int4Call(const Int4Block& block, DType b, bool f32, int tile_depth, test::Flush flush)
+  /// `b`: the block's codes, or what is decoded of them. `f32`: rows for FMAs. `tile_depth`: 0 for
+  /// kernels without tiles.
+  GroupedCall(const GroupedBlock& block, DType b, bool f32, int tile_depth, test::Flush flush)
       : block_(block),
         c_stride_(block.columns() + 3),
         rows_(guarded(block.rows_bytes(f32), flush)),
-        panels_(b == DType::kU4     ? guarded(block.packed(), flush)
+        panels_(b == block.codes    ? guarded(block.packed(), flush)
                 : b == DType::kBF16 ? guarded(block.pairs(), flush)
                                     : guarded(block.quads(b == DType::kS8), flush)),
         scales_(guarded(block.scales(kGap), flush)),
@@ -51,7 +51,7 @@ class Int4Call {
     const int a_bytes =
         block.depth() == 0 ? 0 : static_cast<int>(rows_.size()) / block.rows / block.depth();
     group_bytes_of_a_ = a_bytes * block.padded;
-    const int depths_of_line = b == DType::kU4 ? 8 : b == DType::kBF16 ? 2 : 4;
+    const int depths_of_line = 32 / bits_of(b);
     group_bytes_of_b_ = block.padded / depths_of_line * 64;
     const int tile = block.config.a == DType::kS8 ? tile_depth : tile_depth / 2;
     args.a = rows_.data();
@@ -135,7 +135,7 @@ class Int4Call {
   int scale_bytes() const { return 16 * static_cast<int>(size_of(block_.config.scale)); }
   int zero_bytes() const { return block_.config.zeros == Int4Zeros::kF32 ? 64 : 16; }
 
-  const Int4Block& block_;
+  const GroupedBlock& block_;
   int c_stride_;
   int group_bytes_of_a_ = 0, group_bytes_of_b_ = 0;
   test::GuardBuffer rows_, panels_, scales_, zeros_, sums_, row_scale_, bias_, residual_, acc_,

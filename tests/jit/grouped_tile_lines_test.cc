@@ -10,7 +10,7 @@
 #include "jit/grouped_gemm_amx.h"
 #include "jit/grouped_gemm_avx512.h"
 #include "tests/jit/amx_fixture.h"
-#include "tests/jit/int4_call.h"
+#include "tests/jit/grouped_call.h"
 #include "tests/support/amx_dot.h"
 
 namespace quern::jit {
@@ -58,23 +58,33 @@ uint16_t element(Fill fill, Numbers& numbers) {
   return 0;
 }
 
+/// Of them all, but NaNs and infinities are few.
+int any_code(DType codes, Fill fill, Numbers& numbers) {
+  const auto code = static_cast<int>(numbers.next() % (1u << bits_of(codes)));
+  const bool finite = std::isfinite(float_code(codes, code));
+  return finite || (fill == Fill::kSpecial && numbers.next() % 4 == 0) ? code : 0;
+}
+
 /// Random operands of one call. Columns are 16 * panels; lengths are as GroupLayout makes them.
 struct Random {
   int rows, panels, groups, padded;
   GroupConfig config;
   std::vector<uint16_t> a;   ///< [rows][depth]
-  Int4Block block;           ///< codes, zero points; its rows are not used
+  GroupedBlock block;        ///< codes, zero points; its rows are not used
   std::vector<float> scale;  ///< [panel][group][16]
   std::vector<float> sums;   ///< [group][row]
 
   Random(int m, int nr, int group_count, int group_depth, const GroupConfig& g, Fill fill,
-         Numbers& numbers)
+         Numbers& numbers, DType codes = DType::kU4)
       : rows(m),
         panels(nr),
         groups(group_count),
         padded(group_depth),
         config(g),
-        block(m, nr, group_count, group_depth, 0, g, numbers) {
+        block(m, nr, group_count, group_depth, 0, g, numbers, codes) {
+    if (codes != DType::kU4) {
+      for (int& q : block.q) q = any_code(codes, fill, numbers);
+    }
     for (int i = 0; i < rows * depth(); ++i) a.push_back(element(fill, numbers));
     for (int i = 0; i < 16 * panels * groups; ++i) {
       scale.push_back(from_bf16(element(Fill::kNearOne, numbers)));
@@ -100,12 +110,13 @@ std::vector<float> run(const Kernel& kernel, const Random& r, bool tiles, int ti
   args.a = tiles ? static_cast<const void*>(r.a.data()) : wide.data();
   args.a_stride = r.depth() * (tiles ? 2 : 4);
   args.b = tiles ? static_cast<const void*>(pairs.data()) : packed.data();
-  args.panel_stride = r.depth() * (tiles ? 32 : 8);
+  const int packed_bits = bits_of(r.block.codes);
+  args.panel_stride = r.depth() * (tiles ? 32 : 2 * packed_bits);
   args.k = r.depth();
   args.m = r.rows;
   args.n = 16 * r.panels;
   args.groups = r.groups;
-  args.group_steps = tiles ? 2 * r.padded / tile_depth : r.padded / 8;
+  args.group_steps = tiles ? 2 * r.padded / tile_depth : r.padded * packed_bits / 32;
   args.scale = r.scale.data();
   args.scale_stride = r.groups * 64;
   args.zero = zeros.data();
@@ -172,9 +183,9 @@ void expect_bits(const std::vector<float>& got, const std::vector<float>& want,
   }
 }
 
-class Int4TileLines : public AmxKernelTest {};
+class GroupedTileLines : public AmxKernelTest {};
 
-TEST_F(Int4TileLines, HaveTheBitsOfTiles) {
+TEST_F(GroupedTileLines, HaveTheBitsOfTiles) {
   Numbers numbers(51);
   int nans = 0, infinities = 0, zeros = 0, subnormals = 0;
   for (const Int4Zeros zero : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
@@ -212,8 +223,36 @@ TEST_F(Int4TileLines, HaveTheBitsOfTiles) {
   EXPECT_GT(subnormals, 100);
 }
 
-// The test above can tell the orders apart: one chain through the group has other bits.
-TEST_F(Int4TileLines, DifferFromOneChain) {
+TEST_F(GroupedTileLines, OfFloatCodesHaveTheBitsOfTiles) {
+  Numbers numbers(53);
+  const GroupConfig config{.a = DType::kBF16, .scale = DType::kF32};
+  for (const DType codes : {DType::kE4M3, DType::kE5M2, DType::kE2M1}) {
+    for (const int tile_lines : {1, 2, 4, 8}) {
+      const int tile_depth = 2 * tile_lines * 32 / bits_of(codes);
+      if (tile_depth > 64 || tile_depth % 8 != 0) continue;
+      for (int round = 0; round < 20 * kFills; ++round) {
+        const int rows = 1 + round % 4;
+        const int nr = rows <= 2 ? 2 : 1;
+        const auto fill = static_cast<Fill>(round % kFills);
+        const Random r(rows, nr, 1 + round % 3, tile_depth * (1 + round / 7 % 3), config, fill,
+                       numbers, codes);
+        GroupedGemmAvx512Config of_lines{
+            {rows, nr, 0, true, {DType::kF32}}, codes, config, true, tile_lines};
+        of_lines.vbmi = features_.vbmi || !is_float8(codes);
+        if (invalid(of_lines) != nullptr) continue;
+        const KernelHandle lines = make(of_lines);
+        const KernelHandle tiles =
+            make(GroupedGemmAmxConfig{{16, nr, 0, true, {DType::kF32}}, config, tile_depth});
+        const std::vector<float> got = run(*lines, r, false, tile_depth);
+        ASSERT_NO_FATAL_FAILURE(expect_bits(got, run(*tiles, r, true, tile_depth), lines->name));
+        ASSERT_NO_FATAL_FAILURE(expect_bits(got, model(r, tile_depth), lines->name + " (model)"));
+      }
+    }
+  }
+}
+
+// The tests above can tell the orders apart: one chain through the group has other bits.
+TEST_F(GroupedTileLines, DifferFromOneChain) {
   Numbers numbers(52);
   const GroupConfig config{.a = DType::kBF16, .scale = DType::kF32};
   int different = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -23,18 +24,38 @@ inline uint16_t f16_bits(float f) {
                                (u >> 13 & 0x3ff));
 }
 
+/// What a code of kE4M3, kE5M2 or kE2M1 says by the definition of its format: NaNs, infinities and
+/// subnormals too.
+inline double float_code(DType type, int code) {
+  const int exponent_bits = type == DType::kE5M2 ? 5 : type == DType::kE4M3 ? 4 : 2;
+  const int fraction_bits = type == DType::kE5M2 ? 2 : type == DType::kE4M3 ? 3 : 1;
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const int exponent = code >> fraction_bits & ((1 << exponent_bits) - 1);
+  const int fraction = code & ((1 << fraction_bits) - 1);
+  const double sign = (code >> (exponent_bits + fraction_bits) & 1) != 0 ? -1.0 : 1.0;
+  if (type == DType::kE4M3 && (code & 0x7f) == 0x7f) return std::copysign(NAN, sign);
+  if (type == DType::kE5M2 && exponent == 31) {
+    return fraction != 0 ? std::copysign(NAN, sign) : sign * INFINITY;
+  }
+  const double part = static_cast<double>(fraction) / (1 << fraction_bits);
+  return sign *
+         (exponent == 0 ? std::ldexp(part, 1 - bias) : std::ldexp(1 + part, exponent - bias));
+}
+
 /// A block of C whose weights have groups, in numbers so small that every order of additions, and
 /// every fold, is exact. `padded` columns a group; the last group lacks its last `missing` ones.
-struct Int4Block {
+/// `codes`: kU4, or floats without zero points.
+struct GroupedBlock {
   int rows, panels, groups, padded;
   GroupConfig config;
+  DType codes;
   std::vector<int> a, q;           ///< [rows][depth], [columns][depth]
   std::vector<float> scale, zero;  ///< [columns][groups]
   std::vector<float> row_scale, bias, residual;
 
-  Int4Block(int m, int nr, int group_count, int group_depth, int missing, const GroupConfig& g,
-            Numbers& numbers)
-      : rows(m), panels(nr), groups(group_count), padded(group_depth), config(g) {
+  GroupedBlock(int m, int nr, int group_count, int group_depth, int missing, const GroupConfig& g,
+               Numbers& numbers, DType code_type = DType::kU4)
+      : rows(m), panels(nr), groups(group_count), padded(group_depth), config(g), codes(code_type) {
     a.resize(size(rows * depth()));
     q.resize(size(columns() * depth()));
     scale.resize(size(columns() * groups));
@@ -44,7 +65,7 @@ struct Int4Block {
     residual.resize(size(rows * columns()));
     const auto below = [&numbers](int n) { return static_cast<int>(numbers.next() % size(n)); };
     for (int& x : a) x = g.a == DType::kS8 ? below(255) - 127 : below(17) - 8;
-    for (int& x : q) x = below(16);
+    for (int& x : q) x = small_code(numbers);
     for (float& x : scale) x = 0.25f * static_cast<float>(1 + below(7));
     for (float& x : zero) {
       if (g.zeros == Int4Zeros::kInteger) x = static_cast<float>(below(17));
@@ -57,6 +78,19 @@ struct Int4Block {
       for (int row = 0; row < rows; ++row) a_at(row, d) = 0;
       for (int c = 0; c < columns(); ++c) q_at(c, d) = 0;
     }
+  }
+
+  /// Of floats those from 1/2 (e4m3), 1/4 (e5m2) to 8, and all of e2m1.
+  int small_code(Numbers& numbers) const {
+    const auto random = static_cast<int>(numbers.next() % 256);
+    if (codes == DType::kE4M3) return (random & 0x80) | (6 * 8 + random % 32);
+    if (codes == DType::kE5M2) return (random & 0x80) | (13 * 4 + random % 20);
+    return random % 16;
+  }
+  bool floats() const { return codes != DType::kU4; }
+  /// The number that is multiplied, but for a zero point.
+  double number(int c, int d) const {
+    return floats() ? float_code(codes, q_at(c, d)) : q_at(c, d);
   }
 
   static size_t size(int n) { return static_cast<size_t>(n); }
@@ -76,11 +110,10 @@ struct Int4Block {
   double value(int m, int c) const {
     double total = 0;
     for (int g = 0; g < groups; ++g) {
-      int64_t dot = 0;
-      for (int d = g * padded; d < (g + 1) * padded; ++d) dot += a_at(m, d) * q_at(c, d);
-      const double z = zero[size(c * groups + g)];
-      total += (static_cast<double>(dot) - z * static_cast<double>(row_sum(m, g))) *
-               scale[size(c * groups + g)];
+      double dot = 0;
+      for (int d = g * padded; d < (g + 1) * padded; ++d) dot += a_at(m, d) * number(c, d);
+      const double z = floats() ? 0 : zero[size(c * groups + g)];
+      total += (dot - z * static_cast<double>(row_sum(m, g))) * scale[size(c * groups + g)];
     }
     return config.a == DType::kS8 ? total * row_scale[size(m)] : total;
   }
@@ -104,8 +137,9 @@ struct Int4Block {
     }
     return out;
   }
-  /// [panel][depth / 8][16] words of eight codes.
+  /// [panel][depth / 8][16] words of eight 4-bit codes, or [panel][depth / 4] lines of 8-bit ones.
   std::vector<uint32_t> packed() const {
+    if (codes == DType::kE4M3 || codes == DType::kE5M2) return packed_bytes();
     std::vector<uint32_t> out(q.size() / 8, 0);
     for (int c = 0; c < columns(); ++c) {
       for (int d = 0; d < depth(); ++d) {
@@ -114,6 +148,20 @@ struct Int4Block {
       }
     }
     return out;
+  }
+  /// Byte 16 L + 8 h + 2 i + j of a line is column 4 L + i, depth 2 h + j.
+  std::vector<uint32_t> packed_bytes() const {
+    std::vector<uint8_t> out(q.size());
+    for (int c = 0; c < columns(); ++c) {
+      for (int d = 0; d < depth(); ++d) {
+        const int line = c / 16 * (depth() / 4) + d / 4;
+        const int byte = c % 16 / 4 * 16 + d % 4 / 2 * 8 + c % 4 * 2 + d % 2;
+        out[size(line * 64 + byte)] = static_cast<uint8_t>(q_at(c, d));
+      }
+    }
+    std::vector<uint32_t> words(out.size() / 4);
+    if (!words.empty()) std::memcpy(words.data(), out.data(), out.size());
+    return words;
   }
   /// What is made of them for s8 rows: quads, of q or of q - z.
   std::vector<uint8_t> quads(bool subtracted) const {
@@ -132,9 +180,9 @@ struct Int4Block {
     std::vector<uint16_t> out(q.size());
     for (int c = 0; c < columns(); ++c) {
       for (int d = 0; d < depth(); ++d) {
-        const float z = config.zeros == Int4Zeros::kF32 ? 0.0f : zero_at(c, d);
+        const float z = floats() || config.zeros == Int4Zeros::kF32 ? 0.0f : zero_at(c, d);
         const int at = (c / 16 * (depth() / 2) + d / 2) * 32 + c % 16 * 2 + d % 2;
-        out[size(at)] = bf16_bits(static_cast<float>(q_at(c, d)) - z);
+        out[size(at)] = bf16_bits(static_cast<float>(number(c, d)) - z);
       }
     }
     return out;
@@ -162,7 +210,7 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
   return out;
 }
 
-inline std::vector<std::byte> Int4Block::scales(int gap) const {
+inline std::vector<std::byte> GroupedBlock::scales(int gap) const {
   if (config.scale == DType::kF32) {
     return bytes_of(by_panel<float>(scale, gap, [](float x) { return x; }));
   }
@@ -171,7 +219,7 @@ inline std::vector<std::byte> Int4Block::scales(int gap) const {
   }));
 }
 
-inline std::vector<std::byte> Int4Block::zeros(int gap) const {
+inline std::vector<std::byte> GroupedBlock::zeros(int gap) const {
   if (config.zeros == Int4Zeros::kSymmetric) return {};
   if (config.zeros == Int4Zeros::kF32) {
     return bytes_of(by_panel<float>(zero, gap, [](float x) { return x; }));
@@ -180,7 +228,7 @@ inline std::vector<std::byte> Int4Block::zeros(int gap) const {
 }
 
 /// [groups][rows + gap] words, as GemmArgs::group_sum has them.
-inline std::vector<uint32_t> Int4Block::group_sums(int gap) const {
+inline std::vector<uint32_t> GroupedBlock::group_sums(int gap) const {
   if (config.folds_nothing()) return {};
   std::vector<uint32_t> out(groups == 0 ? 0 : size(groups * (rows + gap) - gap), 0x7fc00000u);
   for (int g = 0; g < groups; ++g) {

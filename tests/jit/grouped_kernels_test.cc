@@ -1,7 +1,8 @@
-// The kernels of int4_gemm alone against plain loops over small integers, where the comparison is
-// exact: every shape, kind of weights, zero point and scale, K cut between groups, operands between
-// pages that fault, registers poisoned.
+// The kernels of weights in groups alone against plain loops over small integers, where the
+// comparison is exact: every shape, kind of weights, zero point and scale, K cut between groups,
+// operands between pages that fault, registers poisoned.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -10,7 +11,7 @@
 #include "jit/grouped_gemm_amx.h"
 #include "jit/grouped_gemm_avx512.h"
 #include "tests/jit/amx_fixture.h"
-#include "tests/jit/int4_call.h"
+#include "tests/jit/grouped_call.h"
 #include "tests/jit/kernel_fixture.h"
 
 namespace quern::jit {
@@ -46,18 +47,28 @@ int columns_of(int nr, Numbers& numbers) {
   return 16 * (nr - 1) + 1 + static_cast<int>(numbers.next() % 16);
 }
 
-class Int4Kernels : public KernelTest {
+/// The block's own, where the kernel reads what was decoded.
+DType codes_of(const GroupedGemmAvx512Config& config) {
+  return is_packed(config.b) ? config.b : DType::kU4;
+}
+
+class GroupedKernels : public KernelTest {
  protected:
   /// Every kind of weights that go with such rows.
   std::vector<GroupedGemmAvx512Config> weights_of(const GroupConfig& groups) const {
     std::vector<GroupedGemmAvx512Config> all;
-    for (DType b : {DType::kU4, DType::kU8, DType::kBF16}) {
+    for (DType b :
+         {DType::kU4, DType::kU8, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kE2M1}) {
       for (bool fma : {false, true}) {
-        for (int tile_lines : {0, 1, 2, 4}) {
-          GroupedGemmAvx512Config config{{1, 1, 0, true, kLinear}, b, groups, fma, tile_lines};
-          if (invalid(config) != nullptr) continue;
-          if (groups.a == DType::kBF16 && !fma && !features_.bf16) continue;
-          all.push_back(config);
+        for (int tile_lines : {0, 1, 2, 4, 8}) {
+          for (bool vbmi : {true, false}) {
+            GroupedGemmAvx512Config config{
+                {1, 1, 0, true, kLinear}, b, groups, fma, tile_lines, vbmi};
+            if (invalid(config) != nullptr) continue;
+            if (groups.a == DType::kBF16 && !fma && !features_.bf16) continue;
+            if (is_float8(b) && vbmi && !features_.vbmi) continue;
+            all.push_back(config);
+          }
         }
       }
     }
@@ -68,9 +79,10 @@ class Int4Kernels : public KernelTest {
              Numbers& numbers) {
     const KernelHandle kernel = make(config);
     ASSERT_NE(kernel, nullptr);
-    const Int4Block block(config.mr, config.nr, groups, padded, missing, config.groups, numbers);
-    Int4Call call(block, config.b, config.fma, 0,
-                  numbers.next() % 2 == 0 ? Flush::kEnd : Flush::kStart);
+    const GroupedBlock block(config.mr, config.nr, groups, padded, missing, config.groups, numbers,
+                             codes_of(config));
+    GroupedCall call(block, config.b, config.fma, 0,
+                     numbers.next() % 2 == 0 ? Flush::kEnd : Flush::kStart);
     const int n = columns_of(config.nr, numbers);
     call.args.n = n;
     call.run(*kernel, cuts_of(groups, numbers), numbers);
@@ -78,7 +90,7 @@ class Int4Kernels : public KernelTest {
   }
 };
 
-TEST_F(Int4Kernels, EveryShapeWeightAndZeroPoint) {
+TEST_F(GroupedKernels, EveryShapeWeightAndZeroPoint) {
   Numbers numbers(21);
   int kernels = 0;
   for (GroupConfig groups : group_kinds()) {
@@ -102,7 +114,7 @@ TEST_F(Int4Kernels, EveryShapeWeightAndZeroPoint) {
 }
 
 // Every number of steps of a group, in the first group, in the last one and in one that is neither.
-TEST_F(Int4Kernels, EveryLengthAndNumberOfGroups) {
+TEST_F(GroupedKernels, EveryLengthAndNumberOfGroups) {
   Numbers numbers(22);
   for (GroupConfig groups : group_kinds()) {
     for (GroupedGemmAvx512Config config : weights_of(groups)) {
@@ -120,7 +132,7 @@ TEST_F(Int4Kernels, EveryLengthAndNumberOfGroups) {
   }
 }
 
-TEST_F(Int4Kernels, EveryScaleOfEveryZeroPoint) {
+TEST_F(GroupedKernels, EveryScaleOfEveryZeroPoint) {
   Numbers numbers(23);
   for (GroupConfig groups : group_kinds()) {
     for (const DType scale : kScales) {
@@ -134,10 +146,56 @@ TEST_F(Int4Kernels, EveryScaleOfEveryZeroPoint) {
   }
 }
 
+// Every code in every place of a line, NaNs and infinities too: rows that are 1 at one depth.
+TEST_F(GroupedKernels, EveryFloatCodeInEveryPlace) {
+  Numbers numbers(26);
+  int kernels = 0, nans = 0, infinities = 0;
+  for (GroupedGemmAvx512Config config : weights_of({.a = DType::kBF16, .scale = DType::kF32})) {
+    if (!is_packed(config.b) || config.b == DType::kU4 || config.tile_lines > 1) continue;
+    config.mr = config.tile_lines == 0 ? 8 : 4;
+    config.nr = 1;
+    ASSERT_EQ(invalid(config), nullptr) << to_string(config);
+    const KernelHandle kernel = make(config);
+    ++kernels;
+    const int codes = 1 << bits_of(config.b);
+    for (int first = 0; first < codes; ++first) {
+      GroupedBlock block(config.mr, 1, 1, 8, 0, config.groups, numbers, config.b);
+      std::fill(block.scale.begin(), block.scale.end(), 1.0f);
+      // Rows of a smaller block are at depths 0..3 and 4..7 in turn.
+      const int from = first / 2 % 2 * (8 - config.mr);
+      for (int m = 0; m < config.mr; ++m) {
+        for (int d = 0; d < 8; ++d) block.a_at(m, d) = d == m + from;
+      }
+      for (int c = 0; c < 16; ++c) {
+        for (int d = 0; d < 8; ++d) block.q_at(c, d) = (first + 3 * d + 5 * c) % codes;
+      }
+      GroupedCall call(block, config.b, config.fma, 0, Flush::kEnd);
+      call.args.n = 16;
+      call.run(*kernel, {}, numbers);
+      for (int m = 0; m < config.mr; ++m) {
+        for (int c = 0; c < 16; ++c) {
+          const double want = block.value(m, c) + block.bias[static_cast<size_t>(c)] +
+                              block.residual[static_cast<size_t>(m * 16 + c)];
+          nans += std::isnan(want);
+          infinities += std::isinf(want);
+          if (std::isnan(want)) {
+            ASSERT_TRUE(std::isnan(call.at(m, c))) << kernel->name << " code " << first;
+          } else {
+            ASSERT_EQ(call.at(m, c), static_cast<float>(want)) << kernel->name << " code " << first;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(kernels, features_.vbmi && features_.bf16 ? 15 : 6);
+  EXPECT_GT(nans, 1000);
+  EXPECT_GT(infinities, 100);
+}
+
 /// Sums of q a and z sum(a) beyond 2^24, whose difference f32 holds: 16,384 columns of 127, codes
 /// 15 but for one 14, zero point 15.
-Int4Block wide_block(const GroupConfig& groups, Numbers& numbers) {
-  Int4Block block(2, 1, 1, 16384, 0, groups, numbers);
+GroupedBlock wide_block(const GroupConfig& groups, Numbers& numbers) {
+  GroupedBlock block(2, 1, 1, 16384, 0, groups, numbers);
   std::fill(block.a.begin(), block.a.end(), 127);
   std::fill(block.q.begin(), block.q.end(), 15);
   for (int c = 0; c < 16; ++c) block.q_at(c, 1000 * c + 3) = 14;
@@ -145,14 +203,14 @@ Int4Block wide_block(const GroupConfig& groups, Numbers& numbers) {
   return block;
 }
 
-TEST_F(Int4Kernels, WideGroupsSubtractIntegers) {
+TEST_F(GroupedKernels, WideGroupsSubtractIntegers) {
   for (const DType b : {DType::kU4, DType::kU8}) {
     const GroupConfig groups{
         .a = DType::kS8, .scale = DType::kF32, .zeros = Int4Zeros::kInteger, .wide = true};
     const KernelHandle kernel = make(GroupedGemmAvx512Config{{2, 1, 0, true, kLinear}, b, groups});
     Numbers numbers(24);
-    const Int4Block block = wide_block(groups, numbers);
-    Int4Call call(block, b, false, 0, Flush::kEnd);
+    const GroupedBlock block = wide_block(groups, numbers);
+    GroupedCall call(block, b, false, 0, Flush::kEnd);
     call.args.n = 16;
     call.run(*kernel, {}, numbers);
     call.expect(16, kernel->name);
@@ -161,7 +219,7 @@ TEST_F(Int4Kernels, WideGroupsSubtractIntegers) {
 
 // The largest group there may be and the largest sums: 2^20 columns of 127 and code 15 are
 // 1,997,537,280, and 8 sum(a) half as much.
-TEST_F(Int4Kernels, SumsOfTheLongestGroupFit) {
+TEST_F(GroupedKernels, SumsOfTheLongestGroupFit) {
   constexpr int kColumns = 1 << 20;
   const GroupConfig groups{.a = DType::kS8, .scale = DType::kF32};
   const KernelHandle kernel =
@@ -190,7 +248,7 @@ TEST_F(Int4Kernels, SumsOfTheLongestGroupFit) {
 
 // Where exp(-gate) is nothing beside 1, silu(gate) is the gate itself: the product is exact, and
 // shows which panel is which.
-TEST_F(Int4Kernels, GateAndUp) {
+TEST_F(GroupedKernels, GateAndUp) {
   Numbers numbers(25);
   for (const GroupConfig& groups : group_kinds()) {
     for (GroupedGemmAvx512Config config : weights_of(groups)) {
@@ -199,9 +257,9 @@ TEST_F(Int4Kernels, GateAndUp) {
       config.epilogue = {DType::kF32, true, Activation::kSiluMul, false};
       if (invalid(config) != nullptr) continue;
       const KernelHandle kernel = make(config);
-      const Int4Block block(config.mr, 2, 2, 32, 0, groups, numbers);
+      const GroupedBlock block(config.mr, 2, 2, 32, 0, groups, numbers, codes_of(config));
       const std::vector<float> gate_bias(16, 1 << 17), up_bias(16, 3.0f);
-      Int4Call call(block, config.b, config.fma, 0, Flush::kEnd);
+      GroupedCall call(block, config.b, config.fma, 0, Flush::kEnd);
       call.args.n = 13;
       call.args.bias = gate_bias.data();
       call.args.bias_up = up_bias.data();
@@ -233,7 +291,7 @@ DType decoded(const GroupConfig& groups) {
   return groups.subtracted ? DType::kS8 : DType::kU8;
 }
 
-class Int4AmxKernels : public AmxKernelTest {
+class GroupedAmxKernels : public AmxKernelTest {
  protected:
   void check(const GroupedGemmAmxConfig& config, int rows, int groups, int tiles,
              Numbers& numbers) {
@@ -241,9 +299,9 @@ class Int4AmxKernels : public AmxKernelTest {
     ASSERT_NE(kernel, nullptr);
     const int padded = tiles * config.tile_depth;
     const int missing = groups == 0 ? 0 : static_cast<int>(numbers.next() % 8);
-    const Int4Block block(rows, config.nr, groups, padded, missing, config.groups, numbers);
-    Int4Call call(block, decoded(config.groups), false, config.tile_depth,
-                  numbers.next() % 2 == 0 ? Flush::kEnd : Flush::kStart);
+    const GroupedBlock block(rows, config.nr, groups, padded, missing, config.groups, numbers);
+    GroupedCall call(block, decoded(config.groups), false, config.tile_depth,
+                     numbers.next() % 2 == 0 ? Flush::kEnd : Flush::kStart);
     const int n = columns_of(config.nr, numbers);
     call.args.n = n;
     call.run(*kernel, cuts_of(groups, numbers), numbers);
@@ -254,7 +312,7 @@ class Int4AmxKernels : public AmxKernelTest {
   TileConfigCode tiles_;
 };
 
-TEST_F(Int4AmxKernels, EveryShapeTileAndZeroPoint) {
+TEST_F(GroupedAmxKernels, EveryShapeTileAndZeroPoint) {
   Numbers numbers(31);
   int kernels = 0;
   for (const GroupConfig& groups : tile_kinds()) {
@@ -277,7 +335,7 @@ TEST_F(Int4AmxKernels, EveryShapeTileAndZeroPoint) {
   EXPECT_EQ(kernels, 9 * 8 * (4 + 2));
 }
 
-TEST_F(Int4AmxKernels, EveryNumberOfRowsAndGroups) {
+TEST_F(GroupedAmxKernels, EveryNumberOfRowsAndGroups) {
   Numbers numbers(32);
   for (const GroupConfig& groups : tile_kinds()) {
     for (int rows = 1; rows <= 32; ++rows) {
@@ -289,7 +347,7 @@ TEST_F(Int4AmxKernels, EveryNumberOfRowsAndGroups) {
 }
 
 // The difference of two sums beyond 2^24, or weights that differ already: the same bits.
-TEST_F(Int4AmxKernels, WideGroupsAndSubtractedZeros) {
+TEST_F(GroupedAmxKernels, WideGroupsAndSubtractedZeros) {
   for (const bool subtracted : {false, true}) {
     const GroupConfig groups{.a = DType::kS8,
                              .scale = DType::kF32,
@@ -298,8 +356,8 @@ TEST_F(Int4AmxKernels, WideGroupsAndSubtractedZeros) {
                              .subtracted = subtracted};
     const KernelHandle kernel = make(GroupedGemmAmxConfig{{16, 1, 0, true, kLinear}, groups, 64});
     Numbers numbers(33);
-    const Int4Block block = wide_block(groups, numbers);
-    Int4Call call(block, decoded(groups), false, 64, Flush::kEnd);
+    const GroupedBlock block = wide_block(groups, numbers);
+    GroupedCall call(block, decoded(groups), false, 64, Flush::kEnd);
     call.args.n = 16;
     call.run(*kernel, {}, numbers);
     call.expect(16, kernel->name);
@@ -307,15 +365,15 @@ TEST_F(Int4AmxKernels, WideGroupsAndSubtractedZeros) {
 }
 
 // As many dot products as the block has tiles, whatever its groups are.
-TEST_F(Int4AmxKernels, DotProductsAndLoadsAreCounted) {
+TEST_F(GroupedAmxKernels, DotProductsAndLoadsAreCounted) {
   if (!emulated()) GTEST_SKIP() << "not run: only the emulator counts";
   Numbers numbers(34);
   for (const GroupConfig& groups : tile_kinds()) {
     const GroupedGemmAmxConfig config{{32, 2, 0, true, kLinear}, groups, 64};
     const KernelHandle kernel = make(config);
-    const Int4Block block(29, 2, 3, 128, 0, groups, numbers);
+    const GroupedBlock block(29, 2, 3, 128, 0, groups, numbers);
     const bool s8 = groups.a == DType::kS8;
-    Int4Call call(block, decoded(groups), false, 64, Flush::kEnd);
+    GroupedCall call(block, decoded(groups), false, 64, Flush::kEnd);
     call.args.n = 32;
     const amx_emu::Counters before = amx_emu::thread_counters();
     call.run(*kernel, {}, numbers);
