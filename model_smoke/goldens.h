@@ -13,13 +13,21 @@
 
 namespace quern::smoke {
 
+struct Tolerance;
+
 /// One golden prompt: what an independent implementation computed.
 struct GoldenPrompt {
   std::vector<int32_t> ids;
   std::vector<float> logits;       ///< [T, vocab], f32 arithmetic on exactly dequantized weights
   std::vector<float> logits_actq;  ///< with dynamic activation quantization; may be empty
-  std::vector<int32_t> greedy;     ///< the greedy continuation
+  std::vector<float> logits_kvq;   ///< with K and V rounded through FP8; may be empty
+  std::vector<int32_t> greedy;     ///< the greedy continuation of `logits`
   std::vector<float> margin;       ///< distance to the second best logit, per greedy token
+
+  std::vector<int32_t> greedy_kvq;  ///< the greedy continuation of `logits_kvq`; may be empty
+
+  const std::vector<float>& expected(const Tolerance& tolerance) const;
+  const std::vector<int32_t>& expected_greedy(const Tolerance& tolerance) const;
 };
 
 /// goldens.safetensors with the goldens.json beside it.
@@ -46,7 +54,8 @@ class Goldens {
 /// The row of the two golden READMEs that an arithmetic is held to.
 struct Tolerance {
   std::string row;  ///< printed: which row and its numbers
-  bool against_actq = false;
+  enum class Logits : uint8_t { kF32, kActq, kKvq };
+  Logits against = Logits::kF32;
   std::optional<double> max_abs, rel_rms, kl, argmax;
   /// Greedy tokens must be equal while the stored margin exceeds this; none: not checked.
   std::optional<double> greedy_margin;

@@ -41,6 +41,7 @@ JsonOut to_json(const LinearOp& op, const PlanText& plan) {
                           {"op", op.describe()},
                           {"residual", info.residual},
                           {"fused", info.joined},
+                          {"decided", info.decided},
                           {"family", plan.family()},
                           {"kernels", plan.kernels},
                           {"no_kernel", info.refused.empty() ? JsonOut() : JsonOut(info.refused)},
@@ -55,6 +56,7 @@ void print_op(const LinearOp& op, const PlanText& plan) {
              info.stored, info.gated ? 2 * info.n : info.n, info.k, info.file_bytes,
              op.weight_bytes(), op.layout());
   fmt::print("  op       {}{}\n", op.describe(), info.residual ? " + residual" : "");
+  fmt::print("  decided  {}\n", info.decided);
   fmt::print("  fused    {}\n", info.joined);
   if (!info.refused.empty()) fmt::print("  kernel   none: {}\n", info.refused);
   for (const PlanText::Rows& r : plan.rows) {
@@ -153,10 +155,12 @@ int run_inspect(const InspectOptions& options) {
   const Qwen3_5& model = session.model();
   fmt::print("{}: {}, {}\n\n", session.dir().path(), session.config().architecture,
              session.describe());
+  fmt::print("key/value cache {}\n\n", model.kv_cache().reason);
   JsonOut json = JsonOut::object({{"command", "inspect"},
                                   {"model", session.dir().path()},
                                   {"architecture", session.config().architecture},
-                                  {"run", session.describe()}});
+                                  {"run", session.describe()},
+                                  {"kv_cache", model.kv_cache().reason}});
   json.set("linear", report_ops(model));
   json.set("parameters", report_parameters(model));
   json.set("totals", report_totals(session, model));

@@ -27,19 +27,19 @@ const char* to_string(ActMode act) noexcept {
 }
 
 ComputeMode choose_mode(Backend backend, std::optional<ActMode> act, QuantMethod method) {
-  const bool quantized = method != QuantMethod::kNone;
+  const bool integers = is_int8(method) || is_int4(method);
   if (!act) {
     if (backend == Backend::kReference) return {backend, ActMode::kF32};
-    // Formats of W8A8 were made for it; int4 is as accurate as its file with bf16.
-    return {backend, quantized && !is_int4(method) ? ActMode::kInt8 : ActMode::kBF16};
+    // Formats of W8A8 were made for it; the others are as accurate as their files with bf16.
+    return {backend, is_int8(method) ? ActMode::kInt8 : ActMode::kBF16};
   }
   const bool legal = *act == ActMode::kBF16 ||
                      (*act == ActMode::kF32 && backend == Backend::kReference) ||
-                     (*act == ActMode::kInt8 && quantized);
+                     (*act == ActMode::kInt8 && integers);
   if (!legal) {
     std::string expected = backend == Backend::kReference ? "f32, bf16" : "bf16";
-    if (quantized) expected += ", int8";
-    const char* weights = is_int4(method) ? "int4" : quantized ? "int8" : "no int8 or int4";
+    if (integers) expected += ", int8";
+    const char* weights = is_int4(method) ? "int4" : integers ? "int8" : "no int8 or int4";
     throw InputError("--act", "",
                      expected + " (with --backend " + to_string(backend) + " on a model with " +
                          weights + " weights)",
@@ -63,6 +63,7 @@ std::unique_ptr<LinearOp> make_op(const Context& ctx, LinearSource source) {
   }
   LinearInfo info{.stored = source.weights.stored,
                   .joined = source.weights.joined,
+                  .decided = source.weights.decided,
                   .file_bytes = source.weights.file_bytes + source.up.file_bytes,
                   .n = source.weights.n(),
                   .k = source.weights.k(),
@@ -97,6 +98,9 @@ HostWeights copy(const HostWeights& from) {
   to.name = from.name;
   to.format = from.format;
   to.int4 = from.int4;
+  to.fp8 = from.fp8;
+  to.fp4 = from.fp4;
+  to.decided = from.decided;
   to.scale = from.scale;
   to.bias = from.bias;
   to.stored = from.stored;
@@ -158,10 +162,22 @@ std::vector<const LinearOp*> Linear::ops() const {
   return out;
 }
 
+namespace {
+
+/// Whether one op can multiply both. Global scales may differ, grids of blocks may not.
+bool share_an_op(const HostWeights& gate, const HostWeights& up) {
+  if (gate.format != up.format) return false;
+  if (gate.int4) return gate.int4->form == up.int4->form;
+  if (gate.fp8) return gate.fp8->form == up.fp8->form;
+  return true;
+}
+
+}  // namespace
+
 GateUp::GateUp(const Context& ctx, const ComputeMode& mode, HostWeights gate, HostWeights up) {
-  const bool one_form =
-      gate.format == up.format && (!gate.int4 || gate.int4->form == up.int4->form);
-  if (mode.act != ActMode::kF32 && one_form) {
+  if (mode.act != ActMode::kF32 && share_an_op(gate, up)) {
+    if (up.decided != gate.decided) gate.decided += "; " + up.decided;
+    if (up.stored != gate.stored) gate.stored += "; up: " + up.stored;
     gate.joined = "gate and up interleaved in one op, SiLU-mul in its epilogue";
     fused_ = make_gate_up_op(ctx, mode, std::move(gate), std::move(up));
     return;

@@ -34,6 +34,7 @@ struct ComputeMode {
   bool keep_source = false;          ///< ops keep what they were made from, for `compare`
   bool inspect = false;              ///< ops are planned and packed, then let go: they cannot run
   PackingReport* packing = nullptr;  ///< told about weights as they are packed
+  bool fp8_kv = false;               ///< keys and values are kept as e4m3
 
   /// Type of what ops hand to each other.
   DType activations() const noexcept { return act == ActMode::kF32 ? DType::kF32 : DType::kBF16; }
@@ -63,8 +64,9 @@ struct LinearSource {
 
 /// What there is to say of a linear op beside its plan.
 struct LinearInfo {
-  std::string stored;  ///< as HostWeights::stored
-  std::string joined;  ///< as HostWeights::joined; for gate and up, what became of them
+  std::string stored;   ///< as HostWeights::stored
+  std::string joined;   ///< as HostWeights::joined; for gate and up, what became of them
+  std::string decided;  ///< as HostWeights::decided
   uint64_t file_bytes = 0;
   int64_t n = 0, k = 0;  ///< of each part
   bool gated = false;

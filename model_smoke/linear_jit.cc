@@ -132,6 +132,10 @@ std::unique_ptr<LinearOp> make_jit_op(const Context& ctx, LinearSource source) {
       return make_int8(ctx, name, source);
     case ModuleFormat::kInt4:
       return make_int4(ctx, name, source);
+    case ModuleFormat::kFp8:
+    case ModuleFormat::kFp4:
+      throw OpRefused(name, std::string(op_name(source.weights.format)) +
+                                " has no kernels in this build; --backend reference runs it");
     case ModuleFormat::kPlain:
       break;
   }

@@ -43,12 +43,18 @@ inline const char* op_name(ModuleFormat format) noexcept {
       return "int8_gemm";
     case ModuleFormat::kInt4:
       return "int4_gemm";
+    case ModuleFormat::kFp8:
+      return "fp8_gemm";
+    case ModuleFormat::kFp4:
+      return "fp4_gemm";
   }
   return "?";
 }
 /// What that op multiplies the weights with.
 inline const char* act_name(const LinearSource& s) noexcept {
-  return s.weights.format == ModuleFormat::kPlain ? "bf16" : to_string(s.mode.act);
+  const bool integers =
+      s.weights.format == ModuleFormat::kInt8 || s.weights.format == ModuleFormat::kInt4;
+  return integers ? to_string(s.mode.act) : "bf16";
 }
 /// What a source says to int4_gemm of its weights.
 inline void describe_weights(const HostInt4& int4, Int4GemmDesc& desc) noexcept {

@@ -4,6 +4,7 @@
 #include "model_smoke/reference_slice.h"
 #include "reference/int4_weights.h"
 #include "reference/linear.h"
+#include "reference/numeric.h"
 
 namespace quern::smoke {
 namespace {
@@ -31,10 +32,41 @@ Tensor dequantized_int4(const HostInt4& w) {
   return out;
 }
 
-/// Exactly what the codes stand for, in f32 (a code, less its zero, times its scale is one f32
-/// product).
+Tensor dequantized_fp8(const HostFp8& w) {
+  Tensor out(DType::kF32, w.n, w.k);
+  const MatrixView codes = w.codes.view(), scale = w.row_scale.view();
+  for (int64_t r = 0; r < w.n; ++r) {
+    for (int64_t c = 0; c < w.k; ++c) {
+      const int64_t block = w.form.block_k < 0 ? 0 : c / w.form.block_k;
+      out.row<float>(r)[c] = static_cast<float>(reference::load(codes, r, c)) *
+                             static_cast<float>(reference::load(scale, r, block));
+    }
+  }
+  return out;
+}
+
+Tensor dequantized_fp4(const HostFp4& w) {
+  Tensor out(DType::kF32, w.n, w.k);
+  const MatrixView codes = w.codes.view(), scale = w.scale.view();
+  const bool divides = w.form.global_is == Fp4Global::kDivisor;
+  const float global = divides ? 1.0f / w.form.global : w.form.global;
+  for (int64_t r = 0; r < w.n; ++r) {
+    for (int64_t c = 0; c < w.k; ++c) {
+      const int pair = static_cast<int>(reference::load(codes, r, c / 2));
+      const auto code = static_cast<uint8_t>(c % 2 == 0 ? pair & 15 : pair >> 4);
+      const double exact = reference::e2m1_to_double(code) * reference::load(scale, r, c / 16);
+      out.row<float>(r)[c] = static_cast<float>(exact) * global;
+    }
+  }
+  return out;
+}
+
+/// What the codes stand for, in f32: a code, less its zero, times its scale is one f32 product; of
+/// NVFP4 the product of code and block scale is exact, and the global scale is the one that rounds.
 Tensor dequantized(const HostWeights& w) {
   if (w.int4) return dequantized_int4(*w.int4);
+  if (w.fp8) return dequantized_fp8(*w.fp8);
+  if (w.fp4) return dequantized_fp4(*w.fp4);
   Tensor out(DType::kF32, w.n(), w.k());
   for (int64_t r = 0; r < w.n(); ++r) {
     float* row = out.row<float>(r);
@@ -108,7 +140,12 @@ Status run_op(const Bf16GemmDesc& desc, const reference::Bf16GemmArgs& args) {
 Status run_op(const Int8GemmDesc& desc, const reference::Int8GemmArgs& args) {
   return reference::int8_gemm(desc, args);
 }
-
+Status run_op(const Fp8GemmDesc& desc, const reference::Fp8GemmArgs& args) {
+  return reference::fp8_gemm(desc, args);
+}
+Status run_op(const Fp4GemmDesc& desc, const reference::Fp4GemmArgs& args) {
+  return reference::fp4_gemm(desc, args);
+}
 Status run_op(const Int4GemmDesc& desc, const reference::Int4GemmArgs& args) {
   return reference::int4_gemm(desc, args);
 }
@@ -137,12 +174,7 @@ class ReferenceGemm final : public LinearOp {
   }
   std::string explain() const override { return {}; }
   size_t weight_bytes() const override {
-    if (source_.weights.int4) {
-      return source_.weights.int4->bytes() + (source_.up.int4 ? source_.up.int4->bytes() : 0);
-    }
-    const int64_t rows = source_.weights.n() + source_.up.n();
-    return static_cast<size_t>(rows * source_.weights.k()) *
-           size_of(source_.weights.values.dtype());
+    return source_.weights.bytes() + (source_.gated() ? source_.up.bytes() : 0);
   }
 
  private:

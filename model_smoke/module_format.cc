@@ -1,7 +1,9 @@
 // How one module is stored: what the files hold, held against what the lists say.
+#include <algorithm>
 #include <initializer_list>
 #include <vector>
 
+#include "model_smoke/float_module.h"
 #include "model_smoke/input_error.h"
 #include "model_smoke/int4_module.h"
 #include "model_smoke/quant_config.h"
@@ -11,33 +13,30 @@ namespace {
 
 constexpr char kFormats[] = "a plain weight, or I8 with weight_scale";
 constexpr char kInt4Formats[] = "a plain weight, or int4 as the config has it";
+constexpr char kFloatFormats[] = "a plain weight, or codes with scales as the config has them";
 
-const TensorView* find_in(const Checkpoint& c, std::string_view module, const char* suffix) {
-  return c.find(std::string(module) + suffix);
+const TensorView* find_in(const Checkpoint& c, std::string_view module, std::string_view suffix) {
+  return c.find(std::string(module) + std::string(suffix));
 }
 
 /// Every tensor that some format has beside or in place of `weight`.
 constexpr const char* kQuantSuffixes[] = {
-    ".qweight",           ".qzeros",         ".scales",          ".g_idx",
-    ".weight_packed",     ".weight_g_idx",   ".weight_shape",    ".weight_scale",
-    ".weight_zero_point", ".weight_scale_2", ".weight_scale_inv"};
-
-bool is_of(const Int4Names& names, std::string_view suffix) {
-  return suffix == names.codes || suffix == names.scale || suffix == names.zero ||
-         suffix == names.g_idx || (names.shape != nullptr && suffix == names.shape);
-}
+    ".qweight",           ".qzeros",         ".scales",           ".g_idx",
+    ".weight_packed",     ".weight_g_idx",   ".weight_shape",     ".weight_scale",
+    ".weight_zero_point", ".weight_scale_2", ".weight_scale_inv", ".weight_global_scale"};
 
 // Tensors of formats that the config does not have. A weight beside one of them has two readings
-// (loading-rules.md A8), so neither is taken. `own`: those of the config's int4 format.
-void refuse_other_formats(const Checkpoint& c, std::string_view module, const Int4Names* own) {
-  for (const char* suffix : kQuantSuffixes) {
+// (loading-rules.md A8), so neither is taken. `own`: those of the config's format; null: none.
+void refuse_other_formats(const Checkpoint& c, std::string_view module,
+                          std::initializer_list<const char*> own, const char* formats) {
+  for (const std::string_view suffix : kQuantSuffixes) {
     const TensorView* other = find_in(c, module, suffix);
-    if (other == nullptr ||
-        (own != nullptr ? is_of(*own, suffix) : std::string_view(suffix) == ".weight_scale")) {
-      continue;
-    }
+    const bool is_own = std::any_of(own.begin(), own.end(), [suffix](const char* name) {
+      return name != nullptr && suffix == name;
+    });
+    if (other == nullptr || is_own) continue;
     const bool both = find_in(c, module, ".weight") != nullptr;
-    throw InputError(other->file, other->name, own != nullptr ? kInt4Formats : kFormats,
+    throw InputError(other->file, other->name, formats,
                      "a tensor of another format" +
                          (both ? " beside " + std::string(module) + ".weight" : std::string()));
   }
@@ -92,13 +91,13 @@ bool QuantConfig::lists_quantize(std::string_view module) const {
 std::string QuantConfig::verdict_text(std::string_view module) const {
   if (method_ == QuantMethod::kNone) return "no quantization_config";
   if (const std::string* entry = excluded_by(module)) {
-    const char* list = method_ == QuantMethod::kGptq  ? "dynamic rule"
-                       : method_ == QuantMethod::kAwq ? "modules_to_not_convert entry"
-                                                      : "ignore entry";
-    return std::string("the ") + list + " \"" + printable(*entry) + "\"";
+    const std::string list = method_ == QuantMethod::kGptq  ? "dynamic rule"
+                             : method_ == QuantMethod::kAwq ? "modules_to_not_convert entry"
+                                                            : std::string(ignore_key_) + " entry";
+    return "the " + list + " \"" + printable(*entry) + "\"";
   }
   if (const ModulePattern* p = targets_.find(module)) {
-    return "the target \"" + p->text() + "\" and no ignore entry for it";
+    return "the target \"" + p->text() + "\" and no " + ignore_key_ + " entry for it";
   }
   return "no target that names it";
 }
@@ -109,7 +108,9 @@ ModuleFormat QuantConfig::int4_format_of(std::string_view module,
                                          const Checkpoint& checkpoint) const {
   const Int4Names names = int4_names(
       method_ == QuantMethod::kCompressedTensorsInt4 ? Int4Storage::kRowMajor : Int4Storage::kGptq);
-  refuse_other_formats(checkpoint, module, &names);
+  refuse_other_formats(checkpoint, module,
+                       {names.codes, names.scale, names.zero, names.g_idx, names.shape},
+                       kInt4Formats);
   const TensorView* weight = find_in(checkpoint, module, ".weight");
   const TensorView* codes = find_in(checkpoint, module, names.codes);
   for (const char* suffix : {names.codes, names.scale, names.zero, names.g_idx}) {
@@ -141,9 +142,80 @@ ModuleFormat QuantConfig::int4_format_of(std::string_view module,
   return ModuleFormat::kPlain;
 }
 
+// The writers of fp8 and ModelOpt files leave modules out that no list names (routers, gates, in
+// DeepSeek's files every module that is not quantized): a plain `weight` has one reading.
+// compressed-tensors names every module that is not quantized.
+ModuleFormat QuantConfig::float_format_of(std::string_view module,
+                                          const Checkpoint& checkpoint) const {
+  const FloatNames names = float_names(*this, module);
+  refuse_other_formats(checkpoint, module, {names.codes, names.scale, names.global}, kFloatFormats);
+  const bool packed = std::string_view(names.codes) != ".weight";
+  const TensorView* weight = find_in(checkpoint, module, ".weight");
+  const TensorView* codes = packed ? find_in(checkpoint, module, names.codes) : weight;
+  if (packed && codes != nullptr && weight != nullptr) {
+    throw InputError(codes->file, codes->name, kFloatFormats,
+                     describe(*codes) + " beside " + weight->name + " " + describe(*weight),
+                     "one reading of two would be a guess");
+  }
+  const TensorView* scale = find_in(checkpoint, module, names.scale);
+  const auto because = [&] { return ", because " + file_ + " has " + verdict_text(module); };
+  if (codes != nullptr && codes->dtype == (is_fp8(method_) ? FileDType::kF8E4M3 : FileDType::kU8)) {
+    for (const char* suffix : {names.scale, names.global}) {
+      if (suffix == nullptr || find_in(checkpoint, module, suffix) != nullptr) continue;
+      throw InputError(codes->file, std::string(module) + suffix,
+                       "a scale for " + codes->name + " " + describe(*codes), "none");
+    }
+    if (!lists_quantize(module)) {
+      throw InputError(codes->file, codes->name, "a plain weight" + because(),
+                       describe(*codes) + " with " + scale->name);
+    }
+    if (codes->shape.size() != 2 || codes->elements() == 0) {
+      throw InputError(codes->file, codes->name, "a matrix that is not empty", describe(*codes));
+    }
+    return is_fp8(method_) ? ModuleFormat::kFp8 : ModuleFormat::kFp4;
+  }
+  for (const char* suffix : {names.scale, names.global}) {
+    const TensorView* part = suffix != nullptr ? find_in(checkpoint, module, suffix) : nullptr;
+    if (part == nullptr) continue;
+    if (weight == nullptr) {
+      throw InputError(part->file, std::string(module) + names.codes,
+                       "the codes that belong to " + part->name, "none");
+    }
+    throw InputError(part->file, part->name,
+                     "no scale beside " + weight->name + " " + describe(*weight), describe(*part));
+  }
+  const TensorView& plain = require_weight(checkpoint, module);
+  if (!is_plain_float(plain.dtype)) {
+    throw InputError(plain.file, plain.name,
+                     std::string("dtype BF16, F16, F32 or ") + (is_fp8(method_) ? "F8_E4M3" : "U8"),
+                     describe(plain));
+  }
+  const bool names_all = method_ == QuantMethod::kCompressedTensorsFp8 ||
+                         method_ == QuantMethod::kCompressedTensorsNvfp4;
+  if (names_all && lists_quantize(module)) {
+    throw InputError(plain.file, plain.name, "codes with scales" + because(), describe(plain),
+                     "add the module to ignore if it is meant to be plain");
+  }
+  return ModuleFormat::kPlain;
+}
+
+ModuleDecision QuantConfig::decide(std::string_view module, const Checkpoint& checkpoint) const {
+  ModuleDecision out;
+  out.format = format_of(module, checkpoint);
+  for (const char* suffix : {".weight", ".qweight", ".weight_packed"}) {
+    const TensorView* t = find_in(checkpoint, module, suffix);
+    if (t == nullptr) continue;
+    out.reason = std::string(out.format == ModuleFormat::kPlain ? "plain" : "quantized") + ": " +
+                 (suffix + 1) + " is " + to_string(t->dtype) + "; " + file_name() + " has " +
+                 verdict_text(module);
+  }
+  return out;
+}
+
 ModuleFormat QuantConfig::format_of(std::string_view module, const Checkpoint& checkpoint) const {
   if (is_int4(method_)) return int4_format_of(module, checkpoint);
-  refuse_other_formats(checkpoint, module, nullptr);
+  if (is_fp8(method_) || is_fp4(method_)) return float_format_of(module, checkpoint);
+  refuse_other_formats(checkpoint, module, {".weight_scale"}, kFormats);
   const TensorView& weight = require_weight(checkpoint, module);
   const TensorView* scale = find_in(checkpoint, module, ".weight_scale");
   const auto because = [&] { return ", because " + file_ + " has " + verdict_text(module); };

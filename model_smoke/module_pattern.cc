@@ -106,10 +106,25 @@ const ModulePattern* ModuleList::find(std::string_view module) const {
     if (dot == std::string::npos) break;
     name.resize(dot);
   }
+  for (const std::string_view part :
+       match_parts_ ? parts_of(module) : std::vector<std::string_view>()) {
+    const auto it = by_name_.find(part);
+    if (it != by_name_.end()) return &entries_[it->second];
+  }
   for (const size_t i : patterns_) {
     if (entries_[i].matches(module)) return &entries_[i];
   }
   return nullptr;
+}
+
+std::vector<std::string_view> parts_of(std::string_view name) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t dot = name.find('.');
+    parts.push_back(name.substr(0, dot));
+    if (dot == std::string_view::npos) return parts;
+    name.remove_prefix(dot + 1);
+  }
 }
 
 }  // namespace quern::smoke

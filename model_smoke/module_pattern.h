@@ -47,6 +47,10 @@ class ModuleList {
  public:
   static constexpr size_t kMaxPatterns = 1000;
 
+  /// ModelOpt's lists: a plain name also matches one part of a module's name between dots.
+  void match_parts() noexcept { match_parts_ = true; }
+  bool matches_parts() const noexcept { return match_parts_; }
+
   /// Throws InputError beyond kMaxPatterns entries that are no plain names.
   void add(std::string text, const std::string& file, const std::string& key);
   /// The first entry that matches; null when none does.
@@ -57,7 +61,11 @@ class ModuleList {
   std::vector<ModulePattern> entries_;
   std::map<std::string, size_t, std::less<>> by_name_;
   std::vector<size_t> patterns_;
+  bool match_parts_ = false;
 };
+
+/// The parts of a name between its dots.
+std::vector<std::string_view> parts_of(std::string_view name);
 
 /// Whether a part of the name is `part`, as AWQ's modules_to_not_convert has it ("mlp.gate" is one
 /// of "mlp.gate_proj" too), with or without "language_model." on either side.

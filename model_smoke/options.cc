@@ -66,7 +66,9 @@ void add_common(CLI::App& command, CommonOptions& o) {
       ->check(CLI::IsMember({"jit", "reference"}));
   command.add_option("--act", o.act, "Activations of the projections")
       ->check(CLI::IsMember({"f32", "bf16", "int8"}));
-  command.add_option("--kv-cache", o.kv_cache, "Type of the key/value cache")
+  command
+      .add_option("--kv-cache", o.kv_cache,
+                  "Key/value cache: as the checkpoint declares, as the activations, or e4m3")
       ->check(CLI::IsMember({"auto", "bf16", "fp8"}));
   add_file(command, "--json", o.json, "Write the results to this file too");
 }
@@ -199,12 +201,9 @@ std::optional<IsaLevel> CommonOptions::parsed_isa() const {
   return isa == "amx" ? IsaLevel::kAmx : IsaLevel::kAvx512;
 }
 
-void CommonOptions::refuse_unavailable() const {
-  if (kv_cache != "auto") {
-    throw InputError("--kv-cache", "",
-                     "auto (the type of the activations): a choice is not in this build yet",
-                     kv_cache);
-  }
+KvCacheChoice CommonOptions::parsed_kv_cache() const {
+  if (kv_cache == "auto") return KvCacheChoice::kAuto;
+  return kv_cache == "fp8" ? KvCacheChoice::kFp8 : KvCacheChoice::kBF16;
 }
 
 }  // namespace quern::smoke

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model_smoke/kv_scales.h"
 #include "model_smoke/linear.h"
 #include "quern/isa.h"
 
@@ -25,8 +26,7 @@ struct CommonOptions {
   std::optional<ActMode> parsed_act() const;
   /// The level --isa asks for; none for auto.
   std::optional<IsaLevel> parsed_isa() const;
-  /// Throws InputError for switches that this build knows and cannot serve.
-  void refuse_unavailable() const;
+  KvCacheChoice parsed_kv_cache() const;
 };
 
 /// What a model is given: one of the two.

@@ -8,6 +8,7 @@
 
 #include "model_smoke/checkpoint.h"
 #include "model_smoke/json_file.h"
+#include "model_smoke/kv_scales.h"
 #include "model_smoke/model_dir.h"
 #include "model_smoke/module_pattern.h"
 #include "quern/int4_weights.h"
@@ -16,15 +17,29 @@ namespace quern::smoke {
 
 enum class QuantMethod : uint8_t {
   kNone,
-  kW8A8Int8,               ///< quant_method "w8a8_int8"
-  kCompressedTensorsInt8,  ///< quant_method "compressed-tensors", format "int-quantized"
-  kGptq,                   ///< quant_method "gptq", 4 bits
-  kAwq,                    ///< quant_method "awq", version "gemm", 4 bits
-  kCompressedTensorsInt4,  ///< quant_method "compressed-tensors", format "pack-quantized", 4 bits
+  kW8A8Int8,                ///< quant_method "w8a8_int8"
+  kCompressedTensorsInt8,   ///< quant_method "compressed-tensors", format "int-quantized"
+  kFp8,                     ///< quant_method "fp8", e4m3: scales of blocks, rows or matrices
+  kCompressedTensorsFp8,    ///< quant_method "compressed-tensors", format "float-quantized"
+  kModelOptFp8,             ///< quant_method "modelopt", quant_algo FP8
+  kModelOptNvfp4,           ///< quant_method "modelopt", quant_algo NVFP4
+  kCompressedTensorsNvfp4,  ///< quant_method "compressed-tensors", format "nvfp4-pack-quantized"
+  kGptq,                    ///< quant_method "gptq", 4 bits
+  kAwq,                     ///< quant_method "awq", version "gemm", 4 bits
+  kCompressedTensorsInt4,   ///< quant_method "compressed-tensors", format "pack-quantized", 4 bits
 };
 const char* to_string(QuantMethod method) noexcept;
 constexpr bool is_int4(QuantMethod m) noexcept {
   return m >= QuantMethod::kGptq;
+}
+constexpr bool is_int8(QuantMethod m) noexcept {
+  return m == QuantMethod::kW8A8Int8 || m == QuantMethod::kCompressedTensorsInt8;
+}
+constexpr bool is_fp8(QuantMethod m) noexcept {
+  return m >= QuantMethod::kFp8 && m <= QuantMethod::kModelOptFp8;
+}
+constexpr bool is_fp4(QuantMethod m) noexcept {
+  return m == QuantMethod::kModelOptNvfp4 || m == QuantMethod::kCompressedTensorsNvfp4;
 }
 
 /// How one linear module is stored.
@@ -32,6 +47,14 @@ enum class ModuleFormat : uint8_t {
   kPlain,  ///< `weight` BF16, F16 or F32
   kInt8,   ///< `weight` I8 [N,K] and `weight_scale` F32 or BF16, [N,1] or [N]
   kInt4,   ///< packed nibbles with scales, and perhaps zeros and the groups of K: int4_module.h
+  kFp8,    ///< `weight` F8_E4M3 with scales of blocks, rows or the matrix: float_module.h
+  kFp4,    ///< NVFP4: e2m1 nibbles, e4m3 scales and one for the matrix: float_module.h
+};
+
+/// The format of a module, and why.
+struct ModuleDecision {
+  ModuleFormat format = ModuleFormat::kPlain;
+  std::string reason;  ///< what the files hold, and what the lists say
 };
 
 /// What the config says of a module's int4 weights.
@@ -44,22 +67,38 @@ struct Int4Scheme {
   bool operator==(const Int4Scheme&) const = default;
 };
 
-/// The quantization_config of config.json.
+/// How many scales e4m3 weights have.
+struct Fp8Scheme {
+  enum class Scales : uint8_t { kBlock, kTensor, kChannel, kTensorOrChannel };
+  Scales scales = Scales::kTensorOrChannel;
+  int64_t block_n = 0, block_k = 0;  ///< kBlock
+  bool operator==(const Fp8Scheme&) const = default;
+};
+
+/// The quantization_config of config.json, and ModelOpt's hf_quant_config.json.
 class QuantConfig {
  public:
   static QuantConfig load(const ModelDir& dir);
   static QuantConfig parse(const Json& config, const std::string& file);
+  /// hf_quant_config.json.
+  static QuantConfig parse_nested(const Json& json, const std::string& file);
 
   QuantMethod method() const noexcept { return method_; }
   const std::string& file() const noexcept { return file_; }
+  /// Without its directory.
+  std::string file_name() const { return file_.substr(file_.rfind('/') + 1); }
   /// Throws InputError where the config has nothing that this build computes for the module.
   Int4Scheme int4_scheme_of(std::string_view module) const;
+  Fp8Scheme fp8_scheme_of(std::string_view module) const;
   bool is_ignored(std::string_view module) const { return ignore_.find(module) != nullptr; }
+  const ModuleList& ignored() const noexcept { return ignore_; }
+  KvAlgorithm kv_algorithm() const noexcept { return kv_; }
 
   /// How linear module `module` ("model.layers.0.mlp.up_proj") is stored: by what the files hold
   /// and by the lists, which must agree; a contradiction is an InputError naming both. Checks
   /// dtypes and shapes of weight and scale, takes nothing. A missing weight is an InputError.
   ModuleFormat format_of(std::string_view module, const Checkpoint& checkpoint) const;
+  ModuleDecision decide(std::string_view module, const Checkpoint& checkpoint) const;
 
   /// Entries of lists and rules that match no module of the checkpoint (bug log L02), as warnings.
   std::vector<std::string> unmatched_entries(const Checkpoint& checkpoint) const;
@@ -69,6 +108,7 @@ class QuantConfig {
   std::string verdict_text(std::string_view module) const;
   bool lists_quantize(std::string_view module) const;
   ModuleFormat int4_format_of(std::string_view module, const Checkpoint& checkpoint) const;
+  ModuleFormat float_format_of(std::string_view module, const Checkpoint& checkpoint) const;
 
   /// GPTQModel's `dynamic`: a Python expression from the start of the name, and what it changes.
   struct Rule {
@@ -88,19 +128,34 @@ class QuantConfig {
   void read_gptq(const JsonNode& quant);
   void read_dynamic(const JsonNode& rules);
   void read_awq(const JsonNode& quant);
+  void read_fp8(const JsonNode& quant);
+  /// `nested`: hf_quant_config.json's "quantization", which must say more.
+  void read_modelopt(const JsonNode& quant, bool nested);
+  void read_modelopt_groups(const JsonNode& groups);
+  /// Both forms must say the same.
+  void hold_against_nested(const QuantConfig& nested) const;
 
   std::string file_;
   QuantMethod method_ = QuantMethod::kNone;
   ModuleList ignore_;
   ModuleList targets_;
+  const char* ignore_key_ = "ignore";  ///< for messages
+  KvAlgorithm kv_ = KvAlgorithm::kNone;
   Int4Scheme int4_;  ///< of every module but for `dynamic` and `groups_`
+  Fp8Scheme fp8_;    ///< of every module but for `groups_`
   std::vector<Rule> dynamic_;
   std::vector<std::string> substrings_;  ///< AWQ's modules_to_not_convert
   struct Group {
     ModuleList targets;
-    Int4Scheme scheme;
+    Int4Scheme int4;
+    Fp8Scheme fp8;
   };
-  std::vector<Group> groups_;  ///< of compressed-tensors int4
+  /// The group of a module; null: none. Groups that match and disagree are an InputError.
+  const Group* group_of(std::string_view module) const;
+  std::vector<Group> groups_;  ///< of compressed-tensors int4 and fp8
 };
+
+/// The entries of an array of names and patterns.
+void read_list(const JsonNode& list, ModuleList* to);
 
 }  // namespace quern::smoke

@@ -117,16 +117,21 @@ Int4Scheme QuantConfig::int4_scheme_of(std::string_view module) const {
     scheme.symmetric = rule->symmetric.value_or(scheme.symmetric);
     scheme.act_order = rule->act_order.value_or(scheme.act_order);
   }
+  const Group* found = group_of(module);
+  return found != nullptr ? found->int4 : scheme;
+}
+
+const QuantConfig::Group* QuantConfig::group_of(std::string_view module) const {
   const Group* found = nullptr;
   for (const Group& group : groups_) {
     if (group.targets.find(module) == nullptr) continue;
-    if (found != nullptr && !(found->scheme == group.scheme)) {
+    if (found != nullptr && !(found->int4 == group.int4 && found->fp8 == group.fp8)) {
       throw InputError(file_, "quantization_config.config_groups",
                        "one group for " + std::string(module), "two that differ");
     }
     found = &group;
   }
-  return found != nullptr ? found->scheme : scheme;
+  return found;
 }
 
 }  // namespace quern::smoke

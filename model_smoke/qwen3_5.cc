@@ -29,10 +29,13 @@ Qwen3_5::Qwen3_5(const Context& ctx, const ModelConfig& config, const ComputeMod
 
 ModelCache Qwen3_5::make_cache() const {
   ModelCache cache;
-  for (const LayerType type : config_.layer_types) {
+  for (size_t i = 0; i < config_.layer_types.size(); ++i) {
     LayerCache layer;
-    if (type == LayerType::kFullAttention) {
-      layer.kv = KvCache(mode_.activations(), config_.num_key_value_heads, config_.head_dim);
+    if (config_.layer_types[i] == LayerType::kFullAttention) {
+      const int64_t heads = config_.num_key_value_heads, d = config_.head_dim;
+      const KvScales& scales = kv_cache_.layer[i];
+      layer.kv = kv_cache_.fp8 ? KvCache::e4m3_scaled(heads, d, scales.k, scales.v)
+                               : KvCache(mode_.activations(), heads, d);
     } else {
       layer.conv = ConvState(config_.linear_conv_channels(), config_.linear_conv_kernel_dim);
       layer.delta = DeltaState(delta_shape_);

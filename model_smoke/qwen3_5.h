@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model_smoke/checkpoint.h"
+#include "model_smoke/kv_cache_plan.h"
 #include "model_smoke/layers/rope.h"
 #include "model_smoke/linear.h"
 #include "model_smoke/model_cache.h"
@@ -38,6 +39,7 @@ struct LoadMode {
   bool keep_source = false;                   ///< for `compare`: the weights a second time
   bool inspect = false;                       ///< for `inspect`: a model that cannot run
   PackingReport* packing = nullptr;           ///< told about weights as they are packed
+  KvCacheChoice kv_cache = KvCacheChoice::kAuto;
 };
 
 /// Qwen3.5 dense, text (models.md section 1). Not thread-safe: it owns the buffers of a call.
@@ -68,6 +70,7 @@ class Qwen3_5 {
 
   /// Every projection op, for summaries.
   std::vector<const LinearOp*> ops() const;
+  const KvCachePlan& kv_cache() const noexcept { return kv_cache_; }
   /// Every other tensor that was taken.
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
 
@@ -112,6 +115,7 @@ class Qwen3_5 {
   std::vector<Layer> layers_;
   Linear lm_head_;
   std::vector<Parameter> parameters_;
+  KvCachePlan kv_cache_;
 
   // Buffers of a block, in the activation type unless said otherwise.
   AlignedBuffer scratch_;

@@ -16,6 +16,7 @@ class Qwen3_5::Builder {
  public:
   Builder(const Context& ctx, const QuantConfig& quant, Checkpoint& checkpoint, Qwen3_5& model)
       : ctx_(ctx),
+        quant_(quant),
         checkpoint_(checkpoint),
         loader_(checkpoint, quant),
         model_(model),
@@ -23,11 +24,13 @@ class Qwen3_5::Builder {
         activations_{.dtype = model.mode_.activations()},
         into_residual_{.dtype = model.mode_.activations(), .residual = true} {}
 
-  void build() {
+  void build(KvCacheChoice kv_cache) {
     checkpoint_.ignore_prefix("mtp.", "multi-token prediction is not part of the text model");
     checkpoint_.ignore_prefix("model.visual.", "vision tower: this tool runs the text model");
     prefix_ = text_tensor_prefix(config_, checkpoint_);
     settle_tied_head(config_, prefix_, checkpoint_);
+    model_.kv_cache_ = plan_kv_cache(quant_, config_, prefix_, kv_cache, checkpoint_);
+    model_.mode_.fp8_kv = model_.kv_cache_.fp8;
     load_ends();
     for (size_t i = 0; i < config_.layer_types.size(); ++i) {
       model_.layers_.push_back(
@@ -61,6 +64,7 @@ class Qwen3_5::Builder {
       HostWeights tied = copy(embedding);
       tied.name = "lm_head (tied)";
       tied.joined = "alone: no other module reads its input";
+      tied.decided = "plain: " + config_.file + " ties it to the embedding";
       tied.file_bytes = 0;  // counted as the embedding
       head.push_back(std::move(tied));
     } else {
@@ -135,6 +139,7 @@ class Qwen3_5::Builder {
   }
 
   const Context& ctx_;
+  const QuantConfig& quant_;
   Checkpoint& checkpoint_;
   WeightLoader loader_;
   Qwen3_5& model_;
@@ -151,7 +156,7 @@ Qwen3_5 Qwen3_5::load(const Context& ctx, const ModelConfig& config, const Quant
   mode.inspect = load.inspect;
   Qwen3_5 model(ctx, config, mode);
   checkpoint.check_unchanged();
-  Builder(ctx, quant, checkpoint, model).build();
+  Builder(ctx, quant, checkpoint, model).build(load.kv_cache);
   return model;
 }
 

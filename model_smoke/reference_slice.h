@@ -7,6 +7,8 @@
 #include "model_smoke/linear.h"
 #include "model_smoke/linear_ops.h"
 #include "reference/bf16_gemm.h"
+#include "reference/fp4_gemm.h"
+#include "reference/fp8_gemm.h"
 #include "reference/int4_gemm.h"
 #include "reference/int8_gemm.h"
 
@@ -56,7 +58,7 @@ void fill(const LinearSource& source, const LinearSlice& s, const std::vector<fl
 }  // namespace detail
 
 /// Calls f(desc, args) with the description and operands of the reference op for a slice, bf16,
-/// int8 or int4 as the weights are stored.
+/// int8, int4, fp8 or fp4 as the weights are stored.
 template <typename F>
 auto with_reference_op(const LinearSource& source, const LinearSlice& s, F&& f) {
   std::vector<float> bias;
@@ -70,6 +72,24 @@ auto with_reference_op(const LinearSource& source, const LinearSlice& s, F&& f) 
     desc.activations = int4_activations(source.mode);
     args.weights = source.weights.int4->columns(s.first, s.n);
     if (source.gated()) args.up_weights = source.up.int4->columns(s.first, s.n);
+    return f(desc, args);
+  }
+  if (source.weights.fp8) {
+    Fp8GemmDesc desc;
+    reference::Fp8GemmArgs args;
+    detail::fill(source, s, bias, desc, args);
+    desc.block_n = 1;
+    desc.block_k = source.weights.fp8->form.block_k;
+    args.weights = source.weights.fp8->rows(s.first, s.n);
+    if (source.gated()) args.up_weights = source.up.fp8->rows(s.first, s.n);
+    return f(desc, args);
+  }
+  if (source.weights.fp4) {
+    Fp4GemmDesc desc;
+    reference::Fp4GemmArgs args;
+    detail::fill(source, s, bias, desc, args);
+    args.weights = source.weights.fp4->rows(s.first, s.n);
+    if (source.gated()) args.up_weights = source.up.fp4->rows(s.first, s.n);
     return f(desc, args);
   }
   if (source.weights.format == ModuleFormat::kInt8) {

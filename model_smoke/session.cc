@@ -73,7 +73,6 @@ Context context_from_environment(const ContextOptions& base) {
 }
 
 Runtime::Runtime(const CommonOptions& options) {
-  options.refuse_unavailable();
   if (options.emulate_amx) emulate_amx();
   const int threads = options.threads > 0 ? options.threads : usable_cpus(read_host_info());
   pool_ = take(PersistentPool::create(threads), "threads");
@@ -104,7 +103,8 @@ Session::Session(const CommonOptions& options, Purpose purpose)
                                                     .act = options.parsed_act(),
                                                     .keep_source = purpose == Purpose::kCompare,
                                                     .inspect = purpose == Purpose::kInspect,
-                                                    .packing = &packing}));
+                                                    .packing = &packing,
+                                                    .kv_cache = options.parsed_kv_cache()}));
   packing.finish();
   pack_seconds_ = now_seconds() - start - load_seconds_;
   for (const std::string& text : quant.unmatched_entries(checkpoint)) {
@@ -128,6 +128,7 @@ std::string Session::describe() const {
     for (const LinearOp* op : model_->ops()) plans.push_back(parse_plan_text(op->explain()));
     text += ", isa " + families_of(plans);
   }
+  if (mode.fp8_kv) text += ", FP8 KV cache";
   return text +
          fmt::format(", {} thread{}", runtime_.threads(), runtime_.threads() == 1 ? "" : "s");
 }

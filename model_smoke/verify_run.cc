@@ -8,10 +8,18 @@
 namespace quern::smoke {
 namespace {
 
-void run_greedy(Qwen3_5& model, const GoldenPrompt& golden, ModelCache& cache,
-                PromptResult& result) {
+/// Margins are those of the continuation without an FP8 cache: where the two part, a decision was
+/// close, and nothing is known behind it.
+double margin_at(const GoldenPrompt& golden, const std::vector<int32_t>& expected, size_t step) {
+  const bool same = std::equal(
+      expected.begin(), expected.begin() + static_cast<ptrdiff_t>(step) + 1, golden.greedy.begin());
+  return same ? static_cast<double>(golden.margin[step]) : 0.0;
+}
+
+void run_greedy(Qwen3_5& model, const GoldenPrompt& golden, const std::vector<int32_t>& expected,
+                ModelCache& cache, PromptResult& result) {
   const int64_t vocab = model.config().vocab_size;
-  const size_t steps = golden.greedy.size();
+  const size_t steps = expected.size();
   Tensor logits;
   const float* last = result.logits.row<float>(result.tokens - 1);
   for (size_t i = 0; i < steps; ++i) {
@@ -22,9 +30,9 @@ void run_greedy(Qwen3_5& model, const GoldenPrompt& golden, ModelCache& cache,
     last = logits.row<float>(0);
   }
   size_t equal = 0;
-  while (equal < steps && result.greedy[equal] == golden.greedy[equal]) ++equal;
+  while (equal < steps && result.greedy[equal] == expected[equal]) ++equal;
   result.greedy_equal = static_cast<int64_t>(equal);
-  if (equal < steps) result.first_margin = static_cast<double>(golden.margin[equal]);
+  if (equal < steps) result.first_margin = margin_at(golden, expected, equal);
 }
 
 PromptResult run_prompt(Qwen3_5& model, const GoldenPrompt& golden, const Tolerance& tolerance) {
@@ -33,9 +41,9 @@ PromptResult run_prompt(Qwen3_5& model, const GoldenPrompt& golden, const Tolera
   result.tokens = static_cast<int64_t>(golden.ids.size());
   ModelCache cache = model.make_cache();
   model.forward({golden.ids.data(), golden.ids.size()}, cache, {}, result.logits);
-  const std::vector<float>& expected = tolerance.against_actq ? golden.logits_actq : golden.logits;
+  const std::vector<float>& expected = golden.expected(tolerance);
   result.golden.add(expected.data(), result.logits.row<float>(0), result.tokens, vocab);
-  run_greedy(model, golden, cache, result);
+  run_greedy(model, golden, golden.expected_greedy(tolerance), cache, result);
 
   cache.reset();
   Tensor row;

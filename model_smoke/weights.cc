@@ -66,9 +66,24 @@ void WeightLoader::append_bias(const ModuleRef& module, bool bias, HostWeights& 
   if (zeros) checkpoint_.ignore(module.name + ".bias", "a bias of zeros, which the model has not");
 }
 
+size_t HostWeights::bytes() const noexcept {
+  if (int4) return int4->bytes();
+  if (fp8) return fp8->bytes();
+  if (fp4) return fp4->bytes();
+  return static_cast<size_t>(n() * k()) * size_of(values.dtype());
+}
+
 std::string WeightLoader::stored_as(const ModuleRef& module, int64_t k) const {
-  if (quant_.format_of(module.name, checkpoint_) == ModuleFormat::kInt4) {
-    return describe(int4_form_of(quant_, module.name, module.n, k, checkpoint_));
+  switch (quant_.format_of(module.name, checkpoint_)) {
+    case ModuleFormat::kInt4:
+      return describe(int4_form_of(quant_, module.name, module.n, k, checkpoint_));
+    case ModuleFormat::kFp8:
+      return describe(fp8_form_of(quant_, module.name, module.n, k, checkpoint_));
+    case ModuleFormat::kFp4:
+      return describe(fp4_form_of(quant_, module.name, module.n, k, checkpoint_));
+    case ModuleFormat::kPlain:
+    case ModuleFormat::kInt8:
+      break;
   }
   std::string text = to_string(checkpoint_.find(module.name + ".weight")->dtype);
   if (const TensorView* scale = checkpoint_.find(module.name + ".weight_scale")) {
@@ -105,21 +120,69 @@ std::string WeightLoader::apart_text(const ModuleRef& before, const ModuleRef& n
       return "behind " + std::to_string(before.n) + " columns, not whole words";
     return {};
   }
+  if (format == ModuleFormat::kFp8) {
+    return apart_because(fp8_form_of(quant_, before.name, before.n, k, checkpoint_), before.n,
+                         fp8_form_of(quant_, next.name, next.n, k, checkpoint_));
+  }
+  if (format == ModuleFormat::kFp4) {
+    return apart_because(fp4_form_of(quant_, before.name, before.n, k, checkpoint_),
+                         fp4_form_of(quant_, next.name, next.n, k, checkpoint_));
+  }
   const DType type = host_dtype(*checkpoint_.find(before.name + ".weight"));
   const bool same = host_dtype(*checkpoint_.find(next.name + ".weight")) == type;
   return same ? std::string() : stored_as(next, k);
 }
 
-HostWeights WeightLoader::stacked_int4(const std::vector<ModuleRef>& modules, size_t first,
-                                       size_t last, int64_t k, bool bias) {
+HostWeights WeightLoader::stacked_packed(const std::vector<ModuleRef>& modules, ModuleFormat format,
+                                         int64_t k, bool bias) {
   HostWeights host;
-  host.format = ModuleFormat::kInt4;
-  const Int4Form form = int4_form_of(quant_, modules[first].name, modules[first].n, k, checkpoint_);
-  std::vector<Int4Part> parts;
-  for (size_t i = first; i < last; ++i) parts.push_back({modules[i].name, modules[i].n});
-  host.int4 = std::make_shared<HostInt4>(take_int4(checkpoint_, parts, k, form, &host.file_bytes));
-  for (size_t i = first; i < last; ++i) append_bias(modules[i], bias, host);
+  host.format = format;
+  const std::string& name = modules.front().name;
+  const int64_t n = modules.front().n;
+  uint64_t* bytes = &host.file_bytes;
+  if (format == ModuleFormat::kInt4) {
+    std::vector<Int4Part> parts;
+    for (const ModuleRef& m : modules) parts.push_back({m.name, m.n});
+    host.int4 = std::make_shared<HostInt4>(
+        take_int4(checkpoint_, parts, k, int4_form_of(quant_, name, n, k, checkpoint_), bytes));
+  } else if (format == ModuleFormat::kFp8) {
+    host.fp8 =
+        std::make_shared<HostFp8>(take_fp8(checkpoint_, float_names(quant_, name), modules, k,
+                                           fp8_form_of(quant_, name, n, k, checkpoint_), bytes));
+  } else {
+    host.fp4 =
+        std::make_shared<HostFp4>(take_fp4(checkpoint_, float_names(quant_, name), modules, k,
+                                           fp4_form_of(quant_, name, n, k, checkpoint_), bytes));
+  }
+  for (const ModuleRef& m : modules) append_bias(m, bias, host);
   return host;
+}
+
+HostWeights WeightLoader::stacked_plain(const std::vector<ModuleRef>& modules, ModuleFormat format,
+                                        int64_t k, bool bias) {
+  HostWeights host;
+  host.format = format;
+  int64_t n = 0, row = 0;
+  for (const ModuleRef& m : modules) n += m.n;
+  host.values.resize(host_dtype(*checkpoint_.find(modules.front().name + ".weight")), n, k);
+  for (const ModuleRef& m : modules) {
+    append(m, k, bias, row, host);
+    row += m.n;
+  }
+  return host;
+}
+
+std::string WeightLoader::decided(const std::vector<ModuleRef>& modules) const {
+  std::vector<std::string> reasons;
+  for (const ModuleRef& m : modules) {
+    std::string reason = quant_.decide(m.name, checkpoint_).reason;
+    if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) {
+      reasons.push_back(std::move(reason));
+    }
+  }
+  std::string text;
+  for (const std::string& reason : reasons) text += (text.empty() ? "" : "; ") + reason;
+  return text;
 }
 
 std::vector<HostWeights> WeightLoader::stacked(const std::vector<ModuleRef>& modules, int64_t k,
@@ -127,34 +190,25 @@ std::vector<HostWeights> WeightLoader::stacked(const std::vector<ModuleRef>& mod
   std::vector<HostWeights> out;
   for (size_t first = 0; first < modules.size();) {
     const ModuleFormat format = quant_.format_of(modules[first].name, checkpoint_);
-    int64_t n = modules[first].n;
     std::string name = modules[first].name;
     size_t last = first + 1;
     for (; last < modules.size(); ++last) {
       if (!apart_text(modules[last - 1], modules[last], k).empty()) break;
-      n += modules[last].n;
       name += "+" + modules[last].name;
     }
-    const std::string stored = stored_as(modules[first], k);
+    const std::vector<ModuleRef> run(modules.begin() + static_cast<std::ptrdiff_t>(first),
+                                     modules.begin() + static_cast<std::ptrdiff_t>(last));
+    const std::string stored = stored_as(run.front(), k), why = decided(run);
     const std::string joined = joined_text(modules, first, last, k);
-    HostWeights host;
-    if (format == ModuleFormat::kInt4) {
-      host = stacked_int4(modules, first, last, k, bias);
-      first = last;
-    } else {
-      host.name = name;
-      host.format = format;
-      host.values.resize(host_dtype(*checkpoint_.find(modules[first].name + ".weight")), n, k);
-      int64_t row = 0;
-      for (; first < last; ++first) {
-        append(modules[first], k, bias, row, host);
-        row += modules[first].n;
-      }
-    }
+    const bool plain = format == ModuleFormat::kPlain || format == ModuleFormat::kInt8;
+    HostWeights host =
+        plain ? stacked_plain(run, format, k, bias) : stacked_packed(run, format, k, bias);
     host.name = std::move(name);
     host.stored = stored;
     host.joined = joined;
+    host.decided = why;
     out.push_back(std::move(host));
+    first = last;
   }
   return out;
 }

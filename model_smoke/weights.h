@@ -7,39 +7,45 @@
 #include <vector>
 
 #include "model_smoke/checkpoint.h"
+#include "model_smoke/float_module.h"
 #include "model_smoke/int4_module.h"
+#include "model_smoke/module_ref.h"
 #include "model_smoke/quant_config.h"
 #include "model_smoke/tensor.h"
 
 namespace quern::smoke {
 
 /// A weight matrix [n, k] as the checkpoint stores it, in memory of our own: plain numbers (bf16,
-/// or f32 where the file has F16 or F32), signed 8 bit codes with one scale per row, or int4.
+/// or f32 where the file has F16 or F32), signed 8 bit codes with one scale per row, int4, e4m3 or
+/// NVFP4.
 struct HostWeights {
   std::string name;  ///< for messages: the modules joined by "+"
   ModuleFormat format = ModuleFormat::kPlain;
-  Tensor values;                         ///< empty with kInt4
+  Tensor values;                         ///< empty with kInt4, kFp8 and kFp4
   std::shared_ptr<const HostInt4> int4;  ///< kInt4: immutable, so copies share it
+  std::shared_ptr<const HostFp8> fp8;    ///< kFp8
+  std::shared_ptr<const HostFp4> fp4;    ///< kFp4
   std::vector<float> scale;              ///< kInt8: one per row, converted exactly
   std::vector<float> bias;               ///< empty: none
   std::string stored;                    ///< for people: "I8, F32 scale per row"
   std::string joined;                    ///< whether modules share this matrix, and why
+  std::string decided;                   ///< why the format is what it is
   uint64_t file_bytes = 0;               ///< of its tensors, in the files
 
-  int64_t n() const noexcept { return int4 ? int4->n : values.rows(); }
-  int64_t k() const noexcept { return int4 ? int4->k : values.cols(); }
+  int64_t n() const noexcept {
+    return int4 ? int4->n : fp8 ? fp8->n : fp4 ? fp4->n : values.rows();
+  }
+  int64_t k() const noexcept {
+    return int4 ? int4->k : fp8 ? fp8->k : fp4 ? fp4->k : values.cols();
+  }
+  /// In memory, without biases.
+  size_t bytes() const noexcept;
   VectorView scale_view() const noexcept {
     return vector_view(scale.data(), static_cast<int64_t>(scale.size()));
   }
   VectorView bias_view() const noexcept {
     return vector_view(bias.data(), static_cast<int64_t>(bias.size()));
   }
-};
-
-/// One linear module of a model: where it is and how tall it is.
-struct ModuleRef {
-  std::string name;  ///< "model.layers.0.mlp.up_proj"
-  int64_t n = 0;
 };
 
 /// A tensor that is no matrix of a linear op, and the op that reads it.
@@ -80,8 +86,12 @@ class WeightLoader {
                           int64_t k) const;
   void append(const ModuleRef& module, int64_t k, bool bias, int64_t row, HostWeights& to);
   void append_bias(const ModuleRef& module, bool bias, HostWeights& to);
-  HostWeights stacked_int4(const std::vector<ModuleRef>& modules, size_t first, size_t last,
-                           int64_t k, bool bias);
+  /// Modules of a packed format: int4, fp8 or fp4.
+  HostWeights stacked_packed(const std::vector<ModuleRef>& modules, ModuleFormat format, int64_t k,
+                             bool bias);
+  HostWeights stacked_plain(const std::vector<ModuleRef>& modules, ModuleFormat format, int64_t k,
+                            bool bias);
+  std::string decided(const std::vector<ModuleRef>& modules) const;
   /// How one module is stored, for people; "int4 gptq, ..." or "BF16".
   std::string stored_as(const ModuleRef& module, int64_t k) const;
   /// Why `next` cannot stand below the modules [first, ...) before it; empty: it can.

@@ -15,9 +15,22 @@ HWY_BEFORE_NAMESPACE();
 namespace quern::smoke {
 namespace HWY_NAMESPACE {
 
+/// A vector of what a cache holds, exact.
+HWY_INLINE VF32 load_kv(const bfloat16* p) {
+  return load_bf16(p);
+}
+HWY_INLINE VF32 load_kv(const e4m3* p) {
+  const F32 d;
+  const hn::RebindToSigned<F32> di;
+  const hn::Rebind<uint8_t, F32> du8;
+  uint8_t codes[16];
+  std::memcpy(codes, p, hn::Lanes(d));
+  return hn::GatherIndex(d, detail::kE4M3Values.data(), hn::PromoteTo(di, hn::LoadU(du8, codes)));
+}
+
 /// p[s] = scale * q k_s. Keys are padded with zeros to whole vectors, and so is q.
-void Scores(const float* q, const bfloat16* keys, int64_t stride, int64_t count, float scale,
-            float* p) {
+template <typename Kv>
+void Scores(const float* q, const Kv* keys, int64_t stride, int64_t count, float scale, float* p) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t s = 0;
@@ -26,7 +39,7 @@ void Scores(const float* q, const bfloat16* keys, int64_t stride, int64_t count,
     for (int64_t i = 0; i < stride; i += lanes) {
       const auto x = hn::Load(d, q + i);
       for (int n = 0; n < 4; ++n) {
-        sum[n] = hn::MulAdd(x, load_bf16(keys + (s + n) * stride + i), sum[n]);
+        sum[n] = hn::MulAdd(x, load_kv(keys + (s + n) * stride + i), sum[n]);
       }
     }
     for (int n = 0; n < 4; ++n) p[s + n] = scale * sum_lanes(sum[n]);
@@ -34,7 +47,7 @@ void Scores(const float* q, const bfloat16* keys, int64_t stride, int64_t count,
   for (; s < count; ++s) {
     auto sum = hn::Zero(d);
     for (int64_t i = 0; i < stride; i += lanes) {
-      sum = hn::MulAdd(hn::Load(d, q + i), load_bf16(keys + s * stride + i), sum);
+      sum = hn::MulAdd(hn::Load(d, q + i), load_kv(keys + s * stride + i), sum);
     }
     p[s] = scale * sum_lanes(sum);
   }
@@ -61,9 +74,9 @@ void Softmax(float* p, int64_t count) {
   }
 }
 
-/// NV vectors of the output from element i on: sum_s p_s v_s, times the gate.
-template <int NV>
-void WeightedValues(const float* p, const bfloat16* values, int64_t stride, int64_t count,
+/// NV vectors of the output from element i on: sum_s p_s v_s, times scale and gate.
+template <int NV, typename Kv>
+void WeightedValues(const float* p, const Kv* values, int64_t stride, int64_t count, float scale,
                     const bfloat16* gate, bfloat16* out, int64_t left) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -72,36 +85,48 @@ void WeightedValues(const float* p, const bfloat16* values, int64_t stride, int6
   for (int64_t s = 0; s < count; ++s) {
     const auto weight = hn::Set(d, p[s]);
     for (int n = 0; n < NV; ++n) {
-      sum[n] = hn::MulAdd(weight, load_bf16(values + s * stride + n * lanes), sum[n]);
+      sum[n] = hn::MulAdd(weight, load_kv(values + s * stride + n * lanes), sum[n]);
     }
   }
   for (int n = 0; n < NV && n * lanes < left; ++n) {
     const int64_t rest = left - n * lanes;
     const auto g = logistic(load_bf16_upto(gate + n * lanes, rest));
-    store_bf16_upto(hn::Mul(sum[n], g), out + n * lanes, rest);
+    const auto scaled = hn::Mul(sum[n], hn::Set(d, scale));
+    store_bf16_upto(hn::Mul(scaled, g), out + n * lanes, rest);
   }
 }
 
-void AttentionRow(const AttentionArgs& a, const KvCache& cache, int64_t t, int64_t head,
-                  float* scratch) {
+template <typename Kv>
+void AttentionRowOf(const AttentionArgs& a, const KvCache& cache, int64_t t, int64_t head,
+                    float* scratch) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(F32()));
   const int64_t dim = a.q.dim, stride = cache.stride(), count = a.first_position + t + 1;
   const int64_t kv_head = head / (a.q.heads / cache.heads());
   float* q = scratch;
   float* p = scratch + stride;
   widen_row(a.q.at<bfloat16>(t, head), dim, stride, q);
-  Scores(q, cache.keys<bfloat16>(kv_head), stride, count, 1.0f / std::sqrt(static_cast<float>(dim)),
-         p);
+  Scores(q, cache.keys<Kv>(kv_head), stride, count,
+         cache.k_scale() / std::sqrt(static_cast<float>(dim)), p);
   Softmax(p, count);
-  const bfloat16* values = cache.values<bfloat16>(kv_head);
+  const Kv* values = cache.values<Kv>(kv_head);
+  const float v_scale = cache.v_scale();
   const bfloat16* gate = a.gate.at<bfloat16>(t, head);
   bfloat16* out = a.out.at<bfloat16>(t, head);
   int64_t i = 0;
   for (; i + 4 * lanes <= stride; i += 4 * lanes) {
-    WeightedValues<4>(p, values + i, stride, count, gate + i, out + i, dim - i);
+    WeightedValues<4>(p, values + i, stride, count, v_scale, gate + i, out + i, dim - i);
   }
   for (; i < dim; i += lanes) {
-    WeightedValues<1>(p, values + i, stride, count, gate + i, out + i, dim - i);
+    WeightedValues<1>(p, values + i, stride, count, v_scale, gate + i, out + i, dim - i);
+  }
+}
+
+void AttentionRow(const AttentionArgs& a, const KvCache& cache, int64_t t, int64_t head,
+                  float* scratch) {
+  if (cache.dtype() == DType::kE4M3) {
+    AttentionRowOf<e4m3>(a, cache, t, head, scratch);
+  } else {
+    AttentionRowOf<bfloat16>(a, cache, t, head, scratch);
   }
 }
 

@@ -15,6 +15,12 @@ reference::Exact exact_of(const Bf16GemmDesc& desc, const reference::Bf16GemmArg
 reference::Exact exact_of(const Int8GemmDesc& desc, const reference::Int8GemmArgs& args) {
   return reference::int8_gemm_exact(desc, args);
 }
+reference::Exact exact_of(const Fp8GemmDesc& desc, const reference::Fp8GemmArgs& args) {
+  return reference::fp8_gemm_exact(desc, args);
+}
+reference::Exact exact_of(const Fp4GemmDesc& desc, const reference::Fp4GemmArgs& args) {
+  return reference::fp4_gemm_exact(desc, args);
+}
 reference::Exact exact_of(const Int4GemmDesc& desc, const reference::Int4GemmArgs& args) {
   return reference::int4_gemm_exact(desc, args);
 }
@@ -22,8 +28,8 @@ reference::Exact exact_of(const Int4GemmDesc& desc, const reference::Int4GemmArg
 }  // namespace
 
 /// The bounds are the oracle's own (reference/exact.h): 0 for W8A8 and W4A8, so every bit counts;
-/// the bound of one f32 chain for bf16 and W8A16, of one a group for W4A16; that of silu where gate
-/// and up are multiplied.
+/// the bound of one f32 chain for bf16, W8A16 and NVFP4, of one a group for W4A16 and fp8; that of
+/// silu where gate and up are multiplied.
 Comparison check_linear(ThreadPool& pool, const LinearSource& source, MatrixView a,
                         MatrixView residual, MatrixView c) {
   std::vector<Comparison> part(static_cast<size_t>(column_slices(c.cols)));

@@ -80,6 +80,85 @@ TEST(Attention, QueryHeadsShareKvHeadsInOrder) {
   }
 }
 
+/// The e4m3 number nearest to x, the even code of two, by looking at all of them; never above 448.
+uint8_t nearest_code(float x) {
+  const double a = std::fabs(static_cast<double>(x));
+  int best = 0;
+  for (int code = 0; code < 0x7f; ++code) {
+    const double d = std::fabs(static_cast<double>(to_float(e4m3{static_cast<uint8_t>(code)})) - a);
+    const double least =
+        std::fabs(static_cast<double>(to_float(e4m3{static_cast<uint8_t>(best)})) - a);
+    if (d < least || (d == least && code % 2 == 0)) best = code;
+  }
+  if (std::isinf(x)) best = 0x7e;
+  return static_cast<uint8_t>(best | (std::signbit(x) ? 0x80 : 0));
+}
+
+TEST(E4M3, EveryCodeIsItsOwnRounding) {
+  for (int code = 0; code < 256; ++code) {
+    const e4m3 x{static_cast<uint8_t>(code)};
+    EXPECT_EQ(e4m3::from_float(to_float(x)).bits & 0x7f, code & 0x7f) << code;
+    if ((code & 0x7f) != 0x7f) {
+      EXPECT_EQ(e4m3::from_float(to_float(x)).bits, code);
+    }
+  }
+  EXPECT_EQ(to_float(e4m3{0x01}), 0x1p-9f);
+  EXPECT_EQ(to_float(e4m3{0x38}), 1.0f);
+  EXPECT_EQ(to_float(e4m3{0x7e}), 448.0f);
+  EXPECT_EQ(to_float(e4m3{0xfe}), -448.0f);
+  EXPECT_TRUE(std::isnan(to_float(e4m3{0x7f})) && std::isnan(to_float(e4m3{0xff})));
+}
+
+/// loading-rules.md B12.
+TEST(E4M3, RoundsToNearestEvenAndSaturates) {
+  std::vector<float> values = {0.0f,      -0.0f,   447.9f,    448.0f,    449.0f,   464.0f,
+                               480.0f,    1e30f,   INFINITY,  -INFINITY, 0x1p-10f, 0x1.000002p-10f,
+                               0x1p-149f, 0x1p-6f, 0x1.fp-7f, 0x1.ep-7f, 0x1.dp-7f};
+  for (int code = 0; code < 0x7e; ++code) {  // ties, and the floats beside them
+    const float tie = (to_float(e4m3{static_cast<uint8_t>(code)}) +
+                       to_float(e4m3{static_cast<uint8_t>(code + 1)})) /
+                      2;
+    for (const float x : {tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 1e9f)}) {
+      values.push_back(x);
+      values.push_back(-x);
+    }
+  }
+  for (const float x : random_vector(2000, 1, 8.0f)) values.push_back(x);
+  for (const float x : random_vector(2000, 2, 0.01f)) values.push_back(x);
+  for (const float x : values) EXPECT_EQ(e4m3::from_float(x).bits, nearest_code(x)) << x;
+  EXPECT_EQ(e4m3::from_float(NAN).bits & 0x7f, 0x7f);
+}
+
+TEST(Attention, ScalesOfAnFp8CacheByHand) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    ExecFixture f(LayerImpl::kScalar);
+    const Shape s{.heads = 1, .kv_heads = 1, .dim = 4, .tokens = 2};
+    Inputs in(dtype, s);
+    for (Tensor* t : {&in.q, &in.gate, &in.k, &in.v}) t->zero();
+    const auto set = [&](Tensor& t, int64_t row, int64_t col, float x) {
+      if (dtype == DType::kF32) {
+        t.row<float>(row)[col] = x;
+      } else {
+        t.row<bfloat16>(row)[col] = bfloat16::from_float(x);
+      }
+    };
+    // 6 / 0.5 = 12 is a code; the score is 12 * 0.5 * q / 2 = 3 q. 100 / 0.125 saturates at 448.
+    set(in.q, 1, 0, 1.0f);
+    set(in.k, 1, 0, 6.0f);
+    set(in.v, 0, 1, 3.0f);
+    set(in.v, 1, 1, 100.0f);
+    KvCache cache = KvCache::e4m3_scaled(1, 4, 0.5f, 0.125f);
+    Tensor out(dtype, 2, 4);
+    attend(f.exec, s, in, 0, 2, cache, out);
+    EXPECT_EQ(cache.keys<e4m3>(0)[16].bits, 0x54);  // 12
+    EXPECT_EQ(cache.values<e4m3>(0)[17].bits, 0x7e);
+    EXPECT_FLOAT_EQ(element(out, 0, 1), 1.5f);  // gate logistic(0) = 1/2
+    const float p = 1 / (1 + std::exp(-3.0f));
+    EXPECT_NEAR(element(out, 1, 1), 0.5f * (p * 56 + (1 - p) * 3),
+                dtype == DType::kF32 ? 1e-4 : 0.2);
+  }
+}
+
 class AttentionShapes : public testing::TestWithParam<Shape> {};
 
 TEST_P(AttentionShapes, HighwayAgreesWithTheTwin) {
@@ -96,12 +175,41 @@ TEST_P(AttentionShapes, HighwayAgreesWithTheTwin) {
   expect_close_bf16(actual, expected, 0x1p-10f * 5);
 }
 
+TEST_P(AttentionShapes, HighwayAgreesWithTheTwinOnAnFp8Cache) {
+  const Shape s = GetParam();
+  const Inputs in(DType::kBF16, s);
+  ExecFixture twin(LayerImpl::kScalar), simd(LayerImpl::kSimd, 2);
+  KvCache a = KvCache::e4m3_scaled(s.kv_heads, s.dim, 0.013f, 0.02f);
+  KvCache b = KvCache::e4m3_scaled(s.kv_heads, s.dim, 0.013f, 0.02f);
+  Tensor expected(DType::kBF16, s.tokens, s.heads * s.dim);
+  Tensor actual(DType::kBF16, s.tokens, s.heads * s.dim);
+  attend(twin.exec, s, in, 0, s.tokens, a, expected);
+  attend(simd.exec, s, in, 0, s.tokens, b, actual);
+  expect_close_bf16(actual, expected, 0x1p-10f * 5);  // as above
+  // The quantization itself is small, so this is the attention of the values that went in.
+  KvCache plain(DType::kBF16, s.kv_heads, s.dim);
+  Tensor unquantized(DType::kBF16, s.tokens, s.heads * s.dim);
+  attend(twin.exec, s, in, 0, s.tokens, plain, unquantized);
+  std::vector<float> x, y;
+  for (int64_t r = 0; r < s.tokens; ++r) {
+    for (int64_t c = 0; c < s.heads * s.dim; ++c) {
+      x.push_back(element(actual, r, c));
+      y.push_back(element(unquantized, r, c));
+    }
+  }
+  EXPECT_LT(relative_error(x, y), 0.25);
+}
+
 TEST_P(AttentionShapes, StepByStepIsTheSameBits) {
   const Shape s = GetParam();
   const Inputs in(DType::kBF16, s);
-  for (const LayerImpl impl : {LayerImpl::kScalar, LayerImpl::kSimd}) {
-    ExecFixture f(impl);
-    KvCache whole_cache(DType::kBF16, s.kv_heads, s.dim), cache(DType::kBF16, s.kv_heads, s.dim);
+  const auto make = [&](bool fp8) {
+    return fp8 ? KvCache::e4m3_scaled(s.kv_heads, s.dim, 0.01f, 0.02f)
+               : KvCache(DType::kBF16, s.kv_heads, s.dim);
+  };
+  for (int variant = 0; variant < 4; ++variant) {
+    ExecFixture f(variant % 2 ? LayerImpl::kScalar : LayerImpl::kSimd);
+    KvCache whole_cache = make(variant / 2), cache = make(variant / 2);
     Tensor whole(DType::kBF16, s.tokens, s.heads * s.dim);
     Tensor steps(DType::kBF16, s.tokens, s.heads * s.dim);
     attend(f.exec, s, in, 0, s.tokens, whole_cache, whole);

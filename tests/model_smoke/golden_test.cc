@@ -42,11 +42,13 @@ struct Case {
   const char* model;
   const char* backend;
   const char* act;  ///< empty: the default
+  const char* kv_cache = "auto";
 };
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
   std::string name = std::string(info.param.model) + "_" + info.param.backend;
   if (*info.param.act != '\0') name += std::string("_") + info.param.act;
+  if (std::string(info.param.kv_cache) != "auto") name += std::string("_kv_") + info.param.kv_cache;
   for (char& c : name) {
     if (c == '.') c = '_';
   }
@@ -65,7 +67,9 @@ class GoldenModels : public testing::TestWithParam<Case> {
     }
   }
   CommonOptions options(int threads) const {
-    return options_for(path_, GetParam().backend, GetParam().act, threads);
+    CommonOptions o = options_for(path_, GetParam().backend, GetParam().act, threads);
+    o.kv_cache = GetParam().kv_cache;
+    return o;
   }
   std::string path_;
 };
@@ -110,7 +114,24 @@ INSTANTIATE_TEST_SUITE_P(InTree, GoldenLogits,
                                          Case{"qwen35_docs.w8a8_int8", "jit", "bf16"},
                                          Case{"qwen35_docs.gptq_g128", "reference", ""},
                                          Case{"qwen35_docs.gptq_g128", "jit", "bf16"},
-                                         Case{"qwen35_docs.gptq_g128", "jit", "int8"}),
+                                         Case{"qwen35_docs.gptq_g128", "jit", "int8"},
+                                         Case{"qwen35_docs.nvfp4_all", "reference", ""},
+                                         Case{"qwen35_docs.nvfp4_all", "reference", "", "bf16"},
+                                         Case{"qwen35_docs.nvfp4_all", "reference", "bf16"}),
+                         case_name);
+
+// NVFP4 checkpoints declare an FP8 cache: "auto" is against logits_kvq_f32, "bf16" without.
+INSTANTIATE_TEST_SUITE_P(SharedFloat, GoldenLogits,
+                         testing::Values(Case{"qwen35_dense.fp8_block", "reference", ""},
+                                         Case{"qwen35_dense.fp8_block", "reference", "bf16"},
+                                         Case{"qwen35_dense.nvfp4_mlp", "reference", ""},
+                                         Case{"qwen35_dense.nvfp4_mlp", "reference", "", "bf16"},
+                                         Case{"qwen35_dense.nvfp4_mlp", "reference", "bf16"},
+                                         Case{"qwen35_dense.nvfp4_all", "reference", ""},
+                                         Case{"qwen35_dense.nvfp4_all", "reference", "", "bf16"},
+                                         Case{"qwen35_dense.nvfp4_all", "reference", "bf16"},
+                                         Case{"qwen35_docs.fp8_block", "reference", ""},
+                                         Case{"qwen35_docs.fp8_block", "reference", "bf16"}),
                          case_name);
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,8 +1,10 @@
 #include <string>
 
 #include "model_smoke/checkpoint.h"
+#include "model_smoke/float_module.h"
 #include "model_smoke/generation_config.h"
 #include "model_smoke/int4_module.h"
+#include "model_smoke/kv_cache_plan.h"
 #include "model_smoke/model_config.h"
 #include "model_smoke/quant_config.h"
 #include "model_smoke/tokenizer.h"
@@ -22,6 +24,17 @@ struct Loader {
       uint64_t bytes = 0;
       (void)take_int4(checkpoint, {{module, n}}, k, int4_form_of(quant, module, n, k, checkpoint),
                       &bytes);
+      return;
+    }
+    uint64_t bytes = 0;
+    if (format == ModuleFormat::kFp8) {
+      (void)take_fp8(checkpoint, float_names(quant, module), {{module, n}}, k,
+                     fp8_form_of(quant, module, n, k, checkpoint), &bytes);
+      return;
+    }
+    if (format == ModuleFormat::kFp4) {
+      (void)take_fp4(checkpoint, float_names(quant, module), {{module, n}}, k,
+                     fp4_form_of(quant, module, n, k, checkpoint), &bytes);
       return;
     }
     (void)checkpoint.get(module + ".weight", {n, k});
@@ -85,6 +98,7 @@ void load_everything(const std::string& path) {
   const std::string prefix = text_tensor_prefix(config, checkpoint);
   settle_tied_head(config, prefix, checkpoint);
   const Loader loader{config, quant, checkpoint};
+  (void)plan_kv_cache(quant, config, prefix, KvCacheChoice::kAuto, checkpoint);
   (void)checkpoint.get(prefix + "embed_tokens.weight", {config.vocab_size, config.hidden_size});
   (void)checkpoint.get(prefix + "norm.weight", {config.hidden_size});
   if (!config.tie_word_embeddings) loader.linear("lm_head", config.vocab_size, config.hidden_size);

@@ -60,8 +60,9 @@ MalformedCase tensor_case(std::string name, std::function<void(TestModel*)> bend
 
 void add_methods(std::vector<MalformedCase>* out) {
   const std::string known =
-      "w8a8_int8, gptq, awq, or compressed-tensors with format int-quantized or pack-quantized";
-  for (const char* method : {"GPTQ", "marlin", "fp8", "modelopt", "bitsandbytes", "W8A8_INT8"}) {
+      "w8a8_int8, fp8, modelopt, gptq, awq, or compressed-tensors with format int-quantized, "
+      "pack-quantized, float-quantized or nvfp4-pack-quantized";
+  for (const char* method : {"GPTQ", "marlin", "FP8", "ModelOpt", "bitsandbytes", "W8A8_INT8"}) {
     out->push_back(quant_case(
         std::string("method_") + method, [method](Json* q) { (*q)["quant_method"] = method; },
         "quant_method", known));
@@ -103,7 +104,7 @@ void add_methods(std::vector<MalformedCase>* out) {
 void add_schemes(std::vector<MalformedCase>* out) {
   const std::string w = "/config_groups/group_0/weights/";
   const std::string a = "/config_groups/group_0/input_activations/";
-  out->push_back(ct_case("float_quantized", "/format", "float-quantized", "int-quantized"));
+  out->push_back(ct_case("unknown_format", "/format", "marlin-24", "int-quantized"));
   out->push_back(ct_case("no_format", "/format", nullptr, "a string"));
   for (const Json& bits : {Json(0), Json(3), Json(4), Json(16), Json("8"), Json(nullptr)}) {
     out->push_back(
@@ -123,7 +124,9 @@ void add_schemes(std::vector<MalformedCase>* out) {
   out->push_back(ct_case("groups_array", "/config_groups", Json::array(), "an object"));
   out->push_back(ct_case("no_targets", "/config_groups/group_0/targets", Json::array(),
                          "at least one target"));
-  out->push_back(ct_case("kv_cache", "/kv_cache_scheme", {{"num_bits", 8}}, "null"));
+  out->push_back(ct_case("kv_cache", "/kv_cache_scheme", 8, "the name of an algorithm"));
+  out->push_back(ct_case("kv_cache_dynamic", "/kv_cache_scheme",
+                         {{"num_bits", 8}, {"type", "float"}, {"dynamic", true}}, "false"));
   out->push_back(ct_case("sparse", "/sparsity_config", {{"format", "sparse-24"}}, "nothing"));
   out->push_back(ct_case("transform", "/transform_config", {{"config_groups", 1}}, "nothing"));
   out->push_back(ct_case("calibrating", "/quantization_status", "calibration", "compressed"));

@@ -166,7 +166,16 @@ TEST(QuantConfig, SharedGoldens) {
     EXPECT_TRUE(q.unmatched_entries(c).empty());
   }
   for (const char* name : {"qwen35_dense.fp8_block", "qwen35_dense.nvfp4_all"}) {
-    EXPECT_THROW((void)QuantConfig::load(ModelDir(root + name)), InputError) << name;
+    const bool fp4 = std::string(name).ends_with("nvfp4_all");
+    const std::string at = fp4 ? "model.language_model.layers." : "model.layers.";
+    const ModuleFormat format = fp4 ? ModuleFormat::kFp4 : ModuleFormat::kFp8;
+    const ModelDir dir(root + name);
+    const QuantConfig q = QuantConfig::load(dir);
+    const Checkpoint c = Checkpoint::open(dir);
+    EXPECT_EQ(q.format_of(at + "0.linear_attn.in_proj_qkv", c), format) << name;
+    EXPECT_EQ(q.format_of(at + "3.self_attn.q_proj", c), format) << name;
+    EXPECT_EQ(q.format_of("lm_head", c), ModuleFormat::kPlain) << name;
+    EXPECT_TRUE(q.unmatched_entries(c).empty()) << name;
   }
 }
 

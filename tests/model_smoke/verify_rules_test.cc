@@ -56,11 +56,13 @@ TEST(ChooseMode, IllegalPairsListTheLegalOnes) {
             "weights), got int8");
 }
 
-TEST(Switches, WhatThisBuildCannotDoIsRefused) {
+TEST(Switches, KvCache) {
   CommonOptions options;
-  EXPECT_NO_THROW(options.refuse_unavailable());
+  EXPECT_EQ(options.parsed_kv_cache(), KvCacheChoice::kAuto);
   options.kv_cache = "fp8";
-  EXPECT_THROW(options.refuse_unavailable(), InputError);
+  EXPECT_EQ(options.parsed_kv_cache(), KvCacheChoice::kFp8);
+  options.kv_cache = "bf16";
+  EXPECT_EQ(options.parsed_kv_cache(), KvCacheChoice::kBF16);
 }
 
 LogitStats stats_with_error(float error) {
@@ -137,7 +139,7 @@ TEST_F(ToleranceRows, Trained) {
   EXPECT_EQ(bf16.argmax, 0.97);
   EXPECT_EQ(bf16.greedy_margin, 0.1);
   const Tolerance int8 = row("qwen35_docs.w8a8_int8", {Backend::kJit, ActMode::kInt8});
-  EXPECT_TRUE(int8.against_actq);
+  EXPECT_EQ(int8.against, Tolerance::Logits::kActq);
   EXPECT_EQ(int8.rel_rms, 0.02);
   EXPECT_EQ(int8.kl, 2e-3);
   EXPECT_FALSE(int8.greedy_margin.has_value());
