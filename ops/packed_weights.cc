@@ -26,6 +26,14 @@ const char* to_string(WeightLayout layout) noexcept {
       return "u4.vnni8.n16.v1";
     case WeightLayout::kU4Vnni8N16GateUp:
       return "u4.vnni8.n16.gateup.v1";
+    case WeightLayout::kE4M3Vnni2N16:
+      return "e4m3.vnni2.n16.v1";
+    case WeightLayout::kE4M3Vnni2N16GateUp:
+      return "e4m3.vnni2.n16.gateup.v1";
+    case WeightLayout::kE5M2Vnni2N16:
+      return "e5m2.vnni2.n16.v1";
+    case WeightLayout::kE5M2Vnni2N16GateUp:
+      return "e5m2.vnni2.n16.gateup.v1";
   }
   return "unknown";
 }
@@ -40,6 +48,14 @@ LayoutTraits layout_traits(WeightLayout layout) noexcept {
       return {DType::kU4, 1, 8, false, true};
     case WeightLayout::kU4Vnni8N16GateUp:
       return {DType::kU4, 2, 8, false, true};
+    case WeightLayout::kE4M3Vnni2N16:
+      return {DType::kE4M3, 1, 4, false, true};
+    case WeightLayout::kE4M3Vnni2N16GateUp:
+      return {DType::kE4M3, 2, 4, false, true};
+    case WeightLayout::kE5M2Vnni2N16:
+      return {DType::kE5M2, 1, 4, false, true};
+    case WeightLayout::kE5M2Vnni2N16GateUp:
+      return {DType::kE5M2, 2, 4, false, true};
     case WeightLayout::kBf16Vnni2N16GateUp:
       return {DType::kBF16, 2, 2, false};
     case WeightLayout::kBf16Vnni2N16:
@@ -98,7 +114,7 @@ Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept {
   const LayoutTraits traits = layout_traits(shape.layout);
   const WeightGroups& grouped = shape.grouped;
   if (traits.grouped && shape.k > kMaxInt4K) {
-    return Status(StatusCode::kTooLarge, "k ({0}) of int4 weights is at most {1}", shape.k,
+    return Status(StatusCode::kTooLarge, "k ({0}) of weights in groups is at most {1}", shape.k,
                   kMaxInt4K);
   }
   const GroupLayout groups =

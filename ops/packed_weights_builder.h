@@ -27,7 +27,7 @@ LayoutTraits layout_traits(WeightLayout layout) noexcept;
 constexpr int64_t kPanelColumns = 16;
 constexpr size_t kLineBytes = 64;
 
-/// What int4 weights have beside n and k.
+/// What weights in groups of K have beside n and k.
 struct WeightGroups {
   int64_t group = 0;   ///< GroupLayout::group: at most k
   int64_t groups = 0;  ///< GroupLayout::groups: as packed
@@ -77,6 +77,7 @@ class PackedWeightsBuilder {
   static Result<PackedWeightsBuilder> allocate(const WeightShape& shape);
 
   std::byte* data() noexcept { return data_.get(); }
+  /// The first section behind the panels.
   float* scales() noexcept {
     return reinterpret_cast<float*>(data_.get() + weights_.scale_offset_);
   }

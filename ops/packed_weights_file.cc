@@ -39,6 +39,10 @@ bool is_known(uint32_t layout) noexcept {
     case WeightLayout::kU8Vnni4N16GateUp:
     case WeightLayout::kU4Vnni8N16:
     case WeightLayout::kU4Vnni8N16GateUp:
+    case WeightLayout::kE4M3Vnni2N16:
+    case WeightLayout::kE4M3Vnni2N16GateUp:
+    case WeightLayout::kE5M2Vnni2N16:
+    case WeightLayout::kE5M2Vnni2N16GateUp:
       return true;
     case WeightLayout::kNone:
       break;
@@ -134,13 +138,25 @@ Status out_of_range(std::string_view path, const char* field, int64_t got, int64
   return bad(path, "{f}: {s} is {0}, expected 0 to {1}", field, got, limit);
 }
 
-/// The fields that say how the columns of int4 weights are grouped, into `out`.
-Status read_groups(const Header& h, std::string_view path, WeightGroups* out) noexcept {
+/// Floating-point codes have one type of scale and none of what int4 may have.
+Status check_float_groups(const Header& h, std::string_view path) noexcept {
+  constexpr auto kScale = static_cast<uint32_t>(DType::kF32) + 1;
+  if (h.scale_dtype != kScale) return differs(path, "scale_dtype", h.scale_dtype, kScale);
+  if (h.zero_point != 0) return differs(path, "zero_point", h.zero_point, 0);
+  return h.flags == 0 ? Status() : differs(path, "flags", h.flags, 0);
+}
+
+/// The fields that say how the columns of K are grouped, into `out`.
+Status read_groups(const Header& h, DType codes, std::string_view path,
+                   WeightGroups* out) noexcept {
   if (h.k > kMaxInt4K) return out_of_range(path, "k", h.k, kMaxInt4K);
   if (h.batch != 1) return differs(path, "batch", h.batch, 1);
   const int64_t least = h.k == 0 ? 0 : 1;
   if (h.group < least || h.group > h.k) {
     return bad(path, "{f}: {s} is {0}, which is none of 1 to k ({1})", "group", h.group, h.k);
+  }
+  if (codes != DType::kU4) {
+    if (const Status s = check_float_groups(h, path); !s.ok()) return s;
   }
   const auto scale = static_cast<DType>(h.scale_dtype - 1);
   if (h.scale_dtype == 0 || h.scale_dtype > static_cast<uint32_t>(DType::kF16) + 1) {
@@ -172,8 +188,9 @@ Result<WeightShape> read_shape(const Header& h, std::string_view path) noexcept 
   if (h.k < 0 || h.k > kMaxExtent) return out_of_range(path, "k", h.k, kMaxExtent);
   if (h.batch < 0 || h.batch > kMaxExtent) return out_of_range(path, "batch", h.batch, kMaxExtent);
   WeightShape shape{static_cast<WeightLayout>(h.layout), h.n, h.k, h.batch, {}};
-  if (layout_traits(shape.layout).grouped) {
-    if (const Status s = read_groups(h, path, &shape.grouped); !s.ok()) return s;
+  const LayoutTraits traits = layout_traits(shape.layout);
+  if (traits.grouped) {
+    if (const Status s = read_groups(h, traits.dtype, path, &shape.grouped); !s.ok()) return s;
   }
   return shape;
 }

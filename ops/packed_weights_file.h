@@ -20,11 +20,11 @@ struct WeightFileHeader {
   uint32_t version;       ///< kVersion
   uint32_t header_bytes;  ///< kHeaderBytes
   uint32_t layout;        ///< WeightLayout
-  uint32_t dtype;         ///< DType of the stored weights: bf16 (1), u8 (4) or u4 (6)
+  uint32_t dtype;         ///< DType of the stored weights
   uint32_t scale_dtype;   ///< DType of the scales plus 1: f32 (1), bf16 (2), f16 (3); 0: no scales
   int64_t n;
   int64_t k;
-  int64_t group;        ///< int4: columns of K that share a scale, at most k; else 0: all of them
+  int64_t group;        ///< with groups: columns of K that share a scale, at most k; else 0
   uint32_t zero_point;  ///< int4: Int4Zeros; else 0 (u8 codes are w + 128)
   uint32_t flags;       ///< kActOrder
   int64_t panel_bytes;
@@ -34,7 +34,7 @@ struct WeightFileHeader {
   uint64_t payload_check;  ///< LineChecksum of the payload
   uint64_t header_check;   ///< LineChecksum of the page, this field being 0
   int64_t batch;           ///< matrices, one behind the other
-  int64_t groups;          ///< int4: as packed; else 0
+  int64_t groups;          ///< with groups: as packed; else 0
   int64_t zero_offset;     ///< from the start of the payload; 0 where there are none
   int64_t order_offset;    ///< likewise
 

@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kMaxNumber = int64_t{1} << 62;
 constexpr int64_t kMaxThreadsNumber = INT32_MAX;
 
-constexpr std::array<std::string_view, 5> kOps = {"quantize_rows", "int4_gemm", "int8_gemm",
-                                                  "bf16_gemm", "bmm"};
+constexpr std::array<std::string_view, 6> kOps = {"quantize_rows", "int4_gemm", "fp8_gemm",
+                                                  "int8_gemm",     "bf16_gemm", "bmm"};
 
 // In the order of the grammar.
 enum class Key {
@@ -24,6 +24,8 @@ enum class Key {
   kN,
   kK,
   kGroup,
+  kBlockN,
+  kBlockK,
   kA,
   kActivations,
   kB,
@@ -36,8 +38,9 @@ enum class Key {
   kThreads,
   kCold
 };
-constexpr std::array<std::string_view, 16> kKeys = {
-    "b", "m", "n", "k", "g", "a", "act", "w", "z", "s", "order", "c", "epi", "isa", "thr", "cold"};
+constexpr std::array<std::string_view, 18> kKeys = {"b",     "m", "n",   "k",   "g",   "bn",
+                                                    "bk",    "a", "act", "w",   "z",   "s",
+                                                    "order", "c", "epi", "isa", "thr", "cold"};
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
                              DType::kS8,  DType::kU8,   DType::kS32};
@@ -46,6 +49,7 @@ constexpr Int8Activations kActivations[] = {Int8Activations::kDynamicS8, Int8Act
                                             Int8Activations::kBF16};
 constexpr BmmOperand kOperands[] = {BmmOperand::kBF16, BmmOperand::kS8, BmmOperand::kPlainNK,
                                     BmmOperand::kPlainKN};
+constexpr DType kFp8Weights[] = {DType::kE4M3, DType::kE5M2};
 constexpr Int4Zeros kZeros[] = {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32};
 constexpr DType kInt4Scales[] = {DType::kF16, DType::kBF16, DType::kF32};
 
@@ -219,6 +223,16 @@ Status parse_activations(Token token, Problem* p) noexcept {
   return s;
 }
 
+Status parse_weights(Token token, Problem* p) noexcept {
+  if (p->op == "fp8_gemm") {
+    return parse_enum(token, kFp8Weights,
+                      "problem string: w of fp8_gemm is e4m3 or e5m2; not so at byte {0}",
+                      &p->weights);
+  }
+  return parse_enum(token, kOperands,
+                    "problem string: w of bmm is bf16, s8, nk or kn; not so at byte {0}", &p->b);
+}
+
 Status parse_threads(Token token, Problem* p) noexcept {
   int64_t threads = 0;
   if (const Status s = parse_number(token, kMaxThreadsNumber, &threads); !s.ok()) return s;
@@ -246,13 +260,16 @@ Status parse_value(Key key, Token value, Problem* p) noexcept {
       return parse_number(value, kMaxNumber, &p->k);
     case Key::kGroup:
       return parse_number(value, kMaxNumber, &p->group);
+    case Key::kBlockN:
+      return parse_number(value, kMaxNumber, &p->block_n);
+    case Key::kBlockK:
+      return parse_number(value, kMaxNumber, &p->block_k);
     case Key::kA:
       return parse_enum(value, kDTypes, kDTypeRule, &p->a);
     case Key::kActivations:
       return parse_activations(value, p);
     case Key::kB:
-      return parse_enum(value, kOperands,
-                        "problem string: w is bf16, s8, nk or kn; not so at byte {0}", &p->b);
+      return parse_weights(value, p);
     case Key::kZeros:
       return parse_enum(value, kZeros, "problem string: z is sym, u4 or f32; not so at byte {0}",
                         &p->zeros);
@@ -290,7 +307,7 @@ Status parse_field(Token token, int* last, uint32_t* seen, Problem* p) noexcept 
   if ((*seen >> index & 1u) != 0) return fault("problem string: key twice at byte {0}", token.at);
   if (index < *last) {
     return fault(
-        "problem string: keys come in the order b m n k g a act w z s order c epi isa thr "
+        "problem string: keys come in the order b m n k g bn bk a act w z s order c epi isa thr "
         "cold; not so at byte {0}",
         token.at);
   }
@@ -306,8 +323,15 @@ Status parse_field(Token token, int* last, uint32_t* seen, Problem* p) noexcept 
     return fault("problem string: z, s and order belong to int4_gemm only; found at byte {0}",
                  token.at);
   }
-  if ((key == Key::kBatch || key == Key::kB) && p->op != "bmm") {
-    return fault("problem string: b and w belong to bmm only; found at byte {0}", token.at);
+  const bool bmm = p->op == "bmm", fp8 = p->op == "fp8_gemm";
+  if (key == Key::kBatch && !bmm) {
+    return fault("problem string: b belongs to bmm only; found at byte {0}", token.at);
+  }
+  if (key == Key::kB && !bmm && !fp8) {
+    return fault("problem string: w belongs to bmm and fp8_gemm only; found at byte {0}", token.at);
+  }
+  if ((key == Key::kBlockN || key == Key::kBlockK) && !fp8) {
+    return fault("problem string: bn and bk belong to fp8_gemm only; found at byte {0}", token.at);
   }
   const Token value{token.text.substr(colon + 1), token.at + static_cast<int64_t>(colon) + 1};
   return parse_value(key, value, p);
@@ -323,9 +347,12 @@ void write_problem(const Problem& p, ProblemOf of, TextWriter* out) noexcept {
   put_size(Key::kN, p.n, p.op != "quantize_rows", out);
   put_size(Key::kK, p.k, true, out);
   put_number(Key::kGroup, p.group, out);
+  put_number(Key::kBlockN, p.block_n, out);
+  put_number(Key::kBlockK, p.block_k, out);
   put_enum(Key::kA, p.a, defaults.a, out);
   put_enum(Key::kActivations, p.activations, defaults.activations, out);
   put_enum(Key::kB, p.b, defaults.b, out);
+  put_enum(Key::kB, p.weights, defaults.weights, out);
   put_enum(Key::kZeros, p.zeros, defaults.zeros, out);
   put_enum(Key::kScale, p.scale, defaults.scale, out);
   put_number(Key::kOrder, p.act_order ? 1 : 0, out);
@@ -350,8 +377,8 @@ Result<Problem> parse_problem(std::string_view text) {
   const std::string_view op = text.substr(0, end);
   if (std::find(kOps.begin(), kOps.end(), op) == kOps.end()) {
     return fault(
-        "problem string: the op at byte {0} is none of quantize_rows, int4_gemm, int8_gemm, "
-        "bf16_gemm, bmm",
+        "problem string: the op at byte {0} is none of quantize_rows, int4_gemm, fp8_gemm, "
+        "int8_gemm, bf16_gemm, bmm",
         0);
   }
   p.op = op;
@@ -371,6 +398,7 @@ bool operator==(const Problem& x, const Problem& y) noexcept {
   const Epilogue& f = y.epilogue;
   return x.op == y.op && x.batch == y.batch && x.b == y.b && x.m == y.m && x.n == y.n &&
          x.k == y.k && x.group == y.group && x.a == y.a && x.activations == y.activations &&
+         x.block_n == y.block_n && x.block_k == y.block_k && x.weights == y.weights &&
          x.zeros == y.zeros && x.scale == y.scale && x.act_order == y.act_order && x.c == y.c &&
          e.bias == f.bias && e.activation == f.activation && e.residual == f.residual &&
          x.isa == y.isa && x.threads == y.threads && x.cold == y.cold;

@@ -35,8 +35,9 @@ const char* to_string(StatusCode code) noexcept {
 
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kS8,
-                             DType::kU8,  DType::kS32,  DType::kU4};
+constexpr DType kDTypes[] = {DType::kF32,  DType::kBF16, DType::kF16, DType::kS8,
+                             DType::kU8,   DType::kS32,  DType::kU4,  DType::kE4M3,
+                             DType::kE5M2, DType::kE2M1, DType::kE8M0};
 
 void write_dtype(int64_t value, TextWriter* out) noexcept {
   for (const DType t : kDTypes) {

@@ -1,11 +1,11 @@
 #include "ops/weight_packing.h"
 
-#include <cstring>
 #include <utility>
 
 #include "ops/blocking.h"
 #include "ops/packed_weights_builder.h"
 #include "ops/panel_packing.h"
+#include "ops/scale_value.h"
 #include "ops/validate.h"
 
 namespace quern::inline v0 {
@@ -37,42 +37,6 @@ void pack_panels(ThreadPool& pool, Span<const PanelSource> parts, int64_t batch_
   pool.run(1, pack_phase, &job);
 }
 
-float f16_to_float(uint16_t h) {
-  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
-  const uint32_t exponent = (h >> 10) & 0x1fu;
-  const uint32_t mantissa = h & 0x3ffu;
-  if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24, exact in f32
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  const uint32_t bits =
-      exponent == 31 ? 0x7f800000u | mantissa << 13 : (exponent + 112) << 23 | mantissa << 13;
-  float f;
-  const uint32_t all = sign | bits;
-  std::memcpy(&f, &all, sizeof f);
-  return f;
-}
-
-float scale_at(const void* data, DType type, int64_t i) {
-  switch (type) {
-    case DType::kBF16: {
-      bfloat16 b;
-      std::memcpy(&b, static_cast<const std::byte*>(data) + 2 * i, sizeof b);
-      return b.to_float();
-    }
-    case DType::kF16: {
-      uint16_t h;
-      std::memcpy(&h, static_cast<const std::byte*>(data) + 2 * i, sizeof h);
-      return f16_to_float(h);
-    }
-    default: {
-      float f;
-      std::memcpy(&f, static_cast<const std::byte*>(data) + 4 * i, sizeof f);
-      return f;
-    }
-  }
-}
-
 void pack_scales(Span<const Int8Weights> parts, PackedWeightsBuilder* builder) {
   const auto count = static_cast<int64_t>(parts.size());
   float* to = builder->scales();
@@ -80,7 +44,7 @@ void pack_scales(Span<const Int8Weights> parts, PackedWeightsBuilder* builder) {
     const VectorView& scale = parts[static_cast<size_t>(p % count)].scale;
     const int64_t first = p / count * kPanelColumns;
     for (int64_t c = 0; c < kPanelColumns; ++c) {
-      *to++ = first + c < scale.size ? scale_at(scale.data, scale.dtype, first + c) : 0.0f;
+      *to++ = first + c < scale.size ? scale_value(scale.data, scale.dtype, first + c) : 0.0f;
     }
   }
 }
@@ -92,7 +56,7 @@ void pack_batch_scales(const MatrixView& scale, int64_t n, PackedWeightsBuilder*
   for (int64_t matrix = 0; matrix < scale.rows; ++matrix) {
     for (int64_t c = 0; c < padded; ++c) {
       const int64_t at = matrix * scale.row_stride + (scale.cols == 1 ? 0 : c);
-      *to++ = c < n ? scale_at(scale.data, scale.dtype, at) : 0.0f;
+      *to++ = c < n ? scale_value(scale.data, scale.dtype, at) : 0.0f;
     }
   }
 }

@@ -3,8 +3,10 @@
 #include <utility>
 
 #include "reference/bf16_gemm.h"
+#include "reference/fp8_gemm.h"
 #include "reference/int4_gemm.h"
 #include "reference/int8_gemm.h"
+#include "tests/ops/fp8_operands.h"
 
 namespace quern::test {
 namespace {
@@ -47,6 +49,13 @@ Int4Shape GemmCase::int4_shape() const {
   return shape;
 }
 
+Fp8GemmDesc GemmCase::fp8_desc() const {
+  const auto block = [](int64_t size) { return size == 0 ? -1 : size; };
+  return {
+      problem.n, problem.k,        problem.weights, block(problem.block_n), block(problem.block_k),
+      problem.c, problem.epilogue, invariance};
+}
+
 GemmCase make_case(const GemmKind& kind, int64_t m, int64_t n, int64_t k) {
   GemmCase c;
   c.problem.op = kind.op;
@@ -79,6 +88,11 @@ void vary(GemmCase& c, uint64_t variant) {
   c.c_pad = draw_pad(rng);
   c.residual_pad = draw_pad(rng);
   draw_placement(c, rng);
+  if (c.is_fp8()) {
+    c.problem.weights = rng.one_in(2) ? DType::kE4M3 : DType::kE5M2;
+    c.problem.block_n = draw_block_n(rng, c.problem.n);
+    c.problem.block_k = draw_group(rng, c.problem.k);
+  }
   if (!c.is_int4()) return;
   c.problem.group = draw_group(rng, c.problem.k);
   c.problem.zeros = static_cast<Int4Zeros>(rng.in(0, 2));
@@ -110,7 +124,7 @@ GemmCase random_case(const std::string& op, uint64_t seed) {
       k = rng.in(1, 600);
       break;
   }
-  if (op == "int4_gemm") {  // several groups are what it is about
+  if (op == "int4_gemm" || op == "fp8_gemm") {  // several groups are what it is about
     m = rng.one_in(3) ? 1 : std::min<int64_t>(m, 20);
     if (rng.one_in(2)) k = rng.in(1, 400);
   }
@@ -133,8 +147,11 @@ GemmData::GemmData(const GemmCase& g) {
   a = TestMatrix(p.a, p.m, p.k, g.a_pad, places.next());
   a_scale = TestMatrix(DType::kF32, 1, p.m, 0, places.next());
   for (int part = 0; part < g.parts() && !g.is_int4(); ++part) {
-    w[part] = TestMatrix(g.is_int8() ? DType::kS8 : DType::kBF16, p.n, p.k, g.w_pad, places.next());
-    w_scale[part] = TestMatrix(g.scale, 1, p.n, 0, places.next());
+    const DType type = g.is_int8() ? DType::kS8 : g.is_fp8() ? p.weights : DType::kBF16;
+    w[part] = TestMatrix(type, p.n, p.k, g.w_pad, places.next());
+    w_scale[part] = g.is_fp8() ? TestMatrix(g.scale, blocks_of(p.n, p.block_n),
+                                            blocks_of(p.k, p.block_k), g.w_pad, places.next())
+                               : TestMatrix(g.scale, 1, p.n, 0, places.next());
   }
   bias = TestMatrix(DType::kF32, 1, g.parts() * p.n, 0, places.next());
   residual = TestMatrix(p.c, p.m, p.n, g.residual_pad, places.next());
@@ -151,6 +168,11 @@ GemmData::GemmData(const GemmCase& g) {
     if (p.act_order) g_idx = make_g_idx(shape, g.order, rng, places);
   }
   for (int part = 0; part < g.parts() && !g.is_int4(); ++part) {
+    if (g.is_fp8()) {
+      fill_fp8(w[part], rng, g.fill, limit);
+      fill_block_scales(w_scale[part], rng, g.fill);
+      continue;
+    }
     fill_operand(w[part], rng, g.fill, limit);
     fill_scales(w_scale[part], rng, g.fill);
   }
@@ -197,6 +219,10 @@ Result<GemmOp> GemmOp::create(const Context& ctx, const GemmCase& c) {
     Result<Int4Gemm> plan = Int4Gemm::create(ctx, c.int4_shape().desc);
     if (!plan.ok()) return plan.status();
     op.int4_ = std::move(plan).value();
+  } else if (c.is_fp8()) {
+    Result<Fp8Gemm> plan = Fp8Gemm::create(ctx, c.fp8_desc());
+    if (!plan.ok()) return plan.status();
+    op.fp8_ = std::move(plan).value();
   } else {
     Bf16GemmDesc desc{p.n, p.k, p.c, p.epilogue, c.invariance};
     Result<Bf16Gemm> plan = Bf16Gemm::create(ctx, desc);
@@ -224,12 +250,21 @@ Status GemmOp::pack_as(const GemmData& data, bool gate_up) {
     return keep(gate_up ? int4_->pack_gate_up(data.int4_weights(0), data.int4_weights(1))
                         : int4_->pack(data.int4_weights(0)));
   }
+  if (fp8_) {
+    return keep(gate_up ? fp8_->pack_gate_up(data.fp8_weights(0), data.fp8_weights(1))
+                        : fp8_->pack(data.fp8_weights(0)));
+  }
   return keep(gate_up ? bf16_->pack_gate_up(data.w[0].view(), data.w[1].view())
                       : bf16_->pack(data.w[0].view()));
 }
 
 Status GemmOp::pack_view(const MatrixView& w, const VectorView& scale) {
+  if (fp8_) return keep(fp8_->pack({w, {scale.data, scale.dtype, 1, 1, 1}}));
   return keep(int8_ ? int8_->pack({w, scale}) : bf16_->pack(w));
+}
+
+Status GemmOp::pack_fp8(const Fp8Weights& w) {
+  return keep(fp8_->pack(w));
 }
 
 Status GemmOp::pack_int4(const Int4Weights& w, const PackProgress& progress) {
@@ -238,11 +273,13 @@ Status GemmOp::pack_int4(const Int4Weights& w, const PackProgress& progress) {
 
 size_t GemmOp::scratch_bytes(int64_t max_m) const {
   if (int4_) return int4_->scratch_bytes(max_m);
+  if (fp8_) return fp8_->scratch_bytes(max_m);
   return int8_ ? int8_->scratch_bytes(max_m) : bf16_->scratch_bytes(max_m);
 }
 
 std::string GemmOp::explain() const {
   if (int4_) return int4_->explain();
+  if (fp8_) return fp8_->explain();
   return int8_ ? int8_->explain() : bf16_->explain();
 }
 
@@ -251,6 +288,7 @@ Status GemmOp::run(const Args& args, Span<std::byte> scratch) const {
     return int8_->run({args.a, args.a_scale, &packed_, args.c, args.bias, args.residual}, scratch);
   }
   if (int4_) return int4_->run({args.a, &packed_, args.c, args.bias, args.residual}, scratch);
+  if (fp8_) return fp8_->run({args.a, &packed_, args.c, args.bias, args.residual}, scratch);
   return bf16_->run({args.a, &packed_, args.c, args.bias, args.residual}, scratch);
 }
 
@@ -308,6 +346,14 @@ reference::Exact exact_answer(const GemmCase& g, GemmData& data) {
     args.bias = data.bias.vector();
     args.residual = data.residual_view(g);
     exact = reference::int4_gemm_exact(g.int4_shape().desc, args);
+  } else if (g.is_fp8()) {
+    reference::Fp8GemmArgs args;
+    args.a = data.a.view();
+    args.weights = data.fp8_weights(0);
+    if (g.gate_up()) args.up_weights = data.fp8_weights(1);
+    args.bias = data.bias.vector();
+    args.residual = data.residual_view(g);
+    exact = reference::fp8_gemm_exact(g.fp8_desc(), args);
   } else {
     reference::Bf16GemmArgs args;
     args.a = data.a.view();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "quern/bf16_gemm.h"
+#include "quern/fp8_gemm.h"
 #include "quern/int4_gemm.h"
 #include "quern/int8_gemm.h"
 #include "quern/problem.h"
@@ -22,7 +23,7 @@
 namespace quern::test {
 
 /// An op with its activation mode: "bf16", "w8a8_bf16", "w8a8_f32", "w8a8_given", "w8a16", "w4a16",
-/// "w4a8".
+/// "w4a8", "fp8".
 struct GemmKind {
   const char* name;
   const char* op;
@@ -41,15 +42,17 @@ inline constexpr GemmKind kInt4Kinds[] = {
     {"w4a16", "int4_gemm", Int8Activations::kBF16, DType::kBF16},
     {"w4a8", "int4_gemm", Int8Activations::kDynamicS8, DType::kBF16},
 };
+inline constexpr GemmKind kFp8Kind = {"fp8", "fp8_gemm", Int8Activations::kDynamicS8, DType::kBF16};
 inline std::vector<GemmKind> all_gemm_kinds() {
   std::vector<GemmKind> kinds(std::begin(kGemmKinds), std::end(kGemmKinds));
   kinds.insert(kinds.end(), std::begin(kInt4Kinds), std::end(kInt4Kinds));
+  kinds.push_back(kFp8Kind);
   return kinds;
 }
 
 struct GemmCase : CaseValues {
   Problem problem;
-  DType scale = DType::kF32;  ///< type of the int8 weights' scales (int4: problem.scale)
+  DType scale = DType::kF32;  ///< type of int8 and fp8 weights' scales (int4: problem.scale)
   Int4Storage storage = Int4Storage::kGptq;
   int32_t zero_offset = 0;
   GroupOrder order = GroupOrder::kAny;  ///< of g_idx, with problem.act_order
@@ -62,7 +65,11 @@ struct GemmCase : CaseValues {
 
   bool is_int8() const { return problem.op == "int8_gemm"; }
   bool is_int4() const { return problem.op == "int4_gemm"; }
+  bool is_fp8() const { return problem.op == "fp8_gemm"; }
+  /// Weights have scales by groups of K.
+  bool grouped() const { return is_int4() || is_fp8(); }
   Int4Shape int4_shape() const;
+  Fp8GemmDesc fp8_desc() const;
   bool gate_up() const { return problem.epilogue.activation == Activation::kSiluMul; }
   int parts() const { return gate_up() ? 2 : 1; }
   /// Sums are integers: every output without SiLU is bitwise what the reference gives.
@@ -85,12 +92,14 @@ std::string to_string(const GemmCase& c);
 struct GemmData {
   explicit GemmData(const GemmCase& c);
 
+  /// w_scale is a vector, or a row for each block of columns.
   TestMatrix a, a_scale, w[2], w_scale[2], bias, residual, c;
   /// In place of w and w_scale where the op is int4_gemm.
   Int4Operand int4[2];
   TestMatrix g_idx;
 
   Int4Weights int4_weights(int part) const { return int4[part].weights(g_idx); }
+  Fp8Weights fp8_weights(int part) const { return {w[part].view(), w_scale[part].view()}; }
   /// What the op is given as residual: C itself where the case says so.
   MatrixView residual_view(const GemmCase& c);
   /// Every operand that the op only reads becomes read-only memory.
@@ -105,8 +114,10 @@ class GemmOp {
   Status pack(const GemmData& data);
   /// pack() or pack_gate_up(), whatever the plan is for.
   Status pack_as(const GemmData& data, bool gate_up);
-  /// Weights (and with int8 their scales) that are not a GemmData's; not for int4_gemm.
+  /// Weights (and with int8 their scales, with fp8 the one of all) that are not a GemmData's; not
+  /// for int4_gemm.
   Status pack_view(const MatrixView& w, const VectorView& scale);
+  Status pack_fp8(const Fp8Weights& w);
   Status pack_int4(const Int4Weights& w, const PackProgress& progress = {});
   const PackedWeights& packed() const { return packed_; }
   void use(const PackedWeights& packed) { packed_ = packed; }
@@ -130,6 +141,7 @@ class GemmOp {
   std::optional<Int8Gemm> int8_;
   std::optional<Bf16Gemm> bf16_;
   std::optional<Int4Gemm> int4_;
+  std::optional<Fp8Gemm> fp8_;
   bool gate_up_ = false;
   PackedWeights packed_;
 };

@@ -104,7 +104,7 @@ TEST_P(GemmContainmentTest, RowScale) {
 TEST_P(GemmContainmentTest, ColumnScale) {
   if (std::strcmp(kind().op, "bf16_gemm") == 0) GTEST_SKIP() << "bf16 weights have no scale";
   for (const GemmCase& c : containment_cases(kind())) {
-    for (int part = 0; part < c.parts() && !c.is_int4(); ++part) {
+    for (int part = 0; part < c.parts() && !c.grouped(); ++part) {
       expect_contained(
           ctx(), c, [part](GemmData& d) { d.w_scale[part].set(0, 18, std::nan("")); },
           [](int64_t, int64_t j) { return j == 18; }, is_nan);
@@ -132,6 +132,47 @@ TEST_P(GemmContainmentTest, GroupScaleAndZero) {
         expect_contained(
             ctx(), c, [&](GemmData& d) { d.int4[c.parts() - 1].zero.set(group, 18, std::nan("")); },
             [](int64_t, int64_t j) { return j == 18; }, is_nan);
+      }
+    }
+  }
+}
+
+// A scale of all columns of a block of 16 and of K, in whichever group.
+TEST_P(GemmContainmentTest, BlockScale) {
+  if (!is_fp8()) GTEST_SKIP() << "only fp8 weights have blocks";
+  for (GemmCase c : containment_cases(kind())) {
+    c.problem.block_n = 16;
+    c.problem.block_k = 32;
+    const int64_t groups = (c.problem.k + 31) / 32;
+    for (const int64_t group : {int64_t{0}, groups - 1}) {
+      for (const float value : kNonFinite) {
+        expect_contained(
+            ctx(), c, [&](GemmData& d) { d.w_scale[c.parts() - 1].set(1, group, value); },
+            [](int64_t, int64_t j) { return j >= 16; },
+            [&](double x) { return std::isnan(value) ? is_nan(x) : is_not_finite(x); });
+      }
+    }
+  }
+}
+
+// NaN of both formats, and the infinity of e5m2, at any depth of a column.
+TEST_P(GemmContainmentTest, CodeOfWeights) {
+  if (!is_fp8()) GTEST_SKIP() << "the tests of other weights have theirs";
+  for (GemmCase c : containment_cases(kind())) {
+    c.problem.block_k = 32;
+    for (const auto& [type, code] :
+         {std::pair{DType::kE4M3, 0x7f}, std::pair{DType::kE4M3, 0xff},
+          std::pair{DType::kE5M2, 0x7e}, std::pair{DType::kE5M2, 0xfc}}) {
+      c.problem.weights = type;
+      const bool infinity = code == 0xfc;
+      for (const int64_t depth : {int64_t{0}, c.problem.k / 2, c.problem.k - 1}) {
+        expect_contained(
+            ctx(), c,
+            [&](GemmData& d) {
+              d.w[c.parts() - 1].set_bits(18, depth, static_cast<uint32_t>(code));
+            },
+            [](int64_t, int64_t j) { return j == 18; },
+            [&](double x) { return infinity ? is_not_finite(x) : is_nan(x); });
       }
     }
   }

@@ -24,6 +24,7 @@ class GemmTest : public ::testing::TestWithParam<std::tuple<TestIsa, GemmKind>> 
   }
   const TestIsa& isa() const { return std::get<0>(GetParam()); }
   const GemmKind& kind() const { return std::get<1>(GetParam()); }
+  bool is_fp8() const { return std::string(kind().op) == "fp8_gemm"; }
   bool is_int4() const { return std::string(kind().op) == "int4_gemm"; }
   const Context& ctx() const { return shared_context(isa()); }
 };

@@ -80,9 +80,16 @@ inline PackedWeights make_int4_weights(WeightLayout layout, int64_t n, int64_t k
   return std::move(*builder).seal();
 }
 
+/// Fp8 weights of any bytes.
+inline PackedWeights make_fp8_weights(WeightLayout layout, int64_t n, int64_t k, int64_t block_k) {
+  return make_int4_weights(layout, n, k, {block_k, 0, DType::kF32, Int4Zeros::kSymmetric, false});
+}
+
 /// Weights of every layout without a plan, so on every CPU.
 inline PackedWeights make_weights(WeightLayout layout, int64_t n, int64_t k) {
-  if ((static_cast<uint32_t>(layout) & 0x0400u) != 0) {
+  const uint32_t family = static_cast<uint32_t>(layout) >> 8;
+  if (family == 5) return make_fp8_weights(layout, n, k, -1);
+  if (family == 4) {
     return make_int4_weights(layout, n, k, {16, 0, DType::kF16, Int4Zeros::kInteger, true});
   }
   Rng rng(static_cast<uint64_t>(n * 1000 + k));

@@ -269,6 +269,35 @@ TEST_F(PackedWeightsFile, FieldsOfInt4) {
   expect_refused<uint32_t>(60, 1, "payload_bytes is ");
 }
 
+// 40 of K in groups of 16: 3 of them, 4 lines each; f32 scales.
+TEST_F(PackedWeightsFile, FieldsOfFp8) {
+  for (const WeightLayout layout : {WeightLayout::kE4M3Vnni2N16, WeightLayout::kE5M2Vnni2N16}) {
+    save(make_fp8_weights(layout, 17, 40, 16));
+    ASSERT_TRUE(map(/*verify=*/true).ok()) << map(true).status().message();
+    EXPECT_EQ(image_.get<int64_t>(64), 3 * 4 * 64);
+    EXPECT_EQ(image_.get<uint32_t>(24), layout == WeightLayout::kE4M3Vnni2N16 ? 7u : 8u);
+    expect_refused<int64_t>(40, (int64_t{1} << 20) + 1, "k is 1048577, expected 0 to 1048576");
+    expect_refused<int64_t>(112, 2, "batch is 2, expected 1");
+    for (const int64_t v : {int64_t{0}, int64_t{-1}, int64_t{41}, kMin, kMax}) {
+      expect_refused<int64_t>(48, v, "group is " + std::to_string(v) + ", which is none of 1 to k");
+    }
+    for (const uint32_t v : {0u, 2u, 3u, 4u, 0xffffffffu}) {
+      expect_refused<uint32_t>(28, v, "scale_dtype is " + std::to_string(v) + ", expected 1");
+    }
+    for (const uint32_t v : {1u, 2u, 0xffffffffu}) {
+      expect_refused<uint32_t>(56, v, "zero_point is " + std::to_string(v) + ", expected 0");
+      expect_refused<uint32_t>(60, v, "flags is " + std::to_string(v) + ", expected 0");
+    }
+    for (const int64_t v : {int64_t{2}, int64_t{4}, int64_t{-1}, kMin, kMax}) {
+      expect_refused<int64_t>(120, v,
+                              "groups is " + std::to_string(v) + ", which does not go with");
+    }
+    expect_refused<int64_t>(128, 64, "zero_offset is 64, expected 0");
+    expect_refused<int64_t>(136, 64, "order_offset is 64, expected 0");
+    expect_refused<uint32_t>(24, 4, "dtype is 4, expected ");
+  }
+}
+
 // A is read at the columns that the file names: these are looked at without verify, each of them.
 TEST_F(PackedWeightsFile, ColumnsOfInt4AreInRange) {
   constexpr int64_t kDepth = 2 * 129 * 16;

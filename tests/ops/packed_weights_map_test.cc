@@ -21,8 +21,11 @@ namespace quern::test {
 namespace {
 
 constexpr WeightLayout kLayouts[] = {
-    WeightLayout::kBf16Vnni2N16,     WeightLayout::kU8Vnni4N16, WeightLayout::kBf16Vnni2N16GateUp,
-    WeightLayout::kU8Vnni4N16GateUp, WeightLayout::kU4Vnni8N16, WeightLayout::kU4Vnni8N16GateUp};
+    WeightLayout::kBf16Vnni2N16,       WeightLayout::kU8Vnni4N16,
+    WeightLayout::kBf16Vnni2N16GateUp, WeightLayout::kU8Vnni4N16GateUp,
+    WeightLayout::kU4Vnni8N16,         WeightLayout::kU4Vnni8N16GateUp,
+    WeightLayout::kE4M3Vnni2N16,       WeightLayout::kE4M3Vnni2N16GateUp,
+    WeightLayout::kE5M2Vnni2N16,       WeightLayout::kE5M2Vnni2N16GateUp};
 
 std::string bytes_of(const PackedWeights& w) {
   return std::string(reinterpret_cast<const char*>(w.data()), w.bytes());
@@ -286,7 +289,9 @@ TEST_P(GemmMappedWeightsTest, PlansRefuseWhatIsNotTheirs) {
   GemmData data(c);
   Result<GemmOp> op = GemmOp::create(ctx(), c);
   ASSERT_TRUE(op.ok()) << op.status().message();
-  const WeightLayout own = c.is_int8() ? WeightLayout::kU8Vnni4N16 : WeightLayout::kBf16Vnni2N16;
+  const WeightLayout own = c.is_int8()  ? WeightLayout::kU8Vnni4N16
+                           : c.is_fp8() ? WeightLayout::kE4M3Vnni2N16
+                                        : WeightLayout::kBf16Vnni2N16;
   const auto says = [&](WeightLayout layout, int64_t n, int64_t k) {
     op->use(saved_and_mapped(make_weights(layout, n, k), dir.file("w")));
     return op->run(args_of(c, data)).message();

@@ -30,11 +30,9 @@ TEST(Problem, EverySizeOfTheOpIsWrittenZerosToo) {
     const char* op;
     const char* call;
     const char* plan;
-  } names[] = {{"quantize_rows", "/m:0/k:0", "/k:0"},
-               {"int4_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
-               {"int8_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
-               {"bf16_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
-               {"bmm", "/b:0/m:0/n:0/k:0", "/n:0/k:0"}};
+  } names[] = {{"quantize_rows", "/m:0/k:0", "/k:0"},     {"int4_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
+               {"fp8_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},  {"int8_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
+               {"bf16_gemm", "/m:0/n:0/k:0", "/n:0/k:0"}, {"bmm", "/b:0/m:0/n:0/k:0", "/n:0/k:0"}};
   for (const auto& name : names) {
     Problem p;
     p.op = name.op;
@@ -117,6 +115,29 @@ TEST(Problem, FieldsOfInt4Weights) {
   EXPECT_EQ(to_string(*plain), "int4_gemm/m:0/n:0/k:0");
 }
 
+TEST(Problem, FieldsOfFp8Weights) {
+  Problem p;
+  p.op = "fp8_gemm";
+  p.m = 1;
+  p.n = 4096;
+  p.k = 4096;
+  EXPECT_EQ(to_string(p), "fp8_gemm/m:1/n:4096/k:4096");
+  p.block_n = 128;
+  p.block_k = 64;
+  p.weights = DType::kE5M2;
+  p.c = DType::kF32;
+  const std::string text = "fp8_gemm/m:1/n:4096/k:4096/bn:128/bk:64/w:e5m2/c:f32";
+  EXPECT_EQ(to_string(p), text);
+  const auto back = parse_problem(text);
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(back->block_n, 128);
+  EXPECT_EQ(back->block_k, 64);
+  EXPECT_EQ(back->weights, DType::kE5M2);
+  const auto plain = parse_problem("fp8_gemm/bn:0/bk:0/w:e4m3");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(to_string(*plain), "fp8_gemm/m:0/n:0/k:0");
+}
+
 TEST(Problem, ParsesTheExampleOfTheHeader) {
   const auto r = parse_problem(
       "int8_gemm/m:1/n:4096/k:4096/a:bf16/act:s8dyn/c:bf16/epi:bias+silu_mul/isa:avx512/thr:2/"
@@ -150,7 +171,8 @@ TEST(Problem, ExplicitDefaultsAndLimits) {
   EXPECT_EQ(r->isa, IsaLevel::kNone);
   EXPECT_EQ(r->threads, INT32_MAX);
   EXPECT_FALSE(r->cold);
-  for (const char* op : {"quantize_rows", "int4_gemm", "int8_gemm", "bf16_gemm", "bmm"}) {
+  for (const char* op :
+       {"quantize_rows", "int4_gemm", "fp8_gemm", "int8_gemm", "bf16_gemm", "bmm"}) {
     EXPECT_TRUE(parse_problem(op).ok()) << op;
   }
 }
@@ -174,7 +196,16 @@ const BadProblem kBadProblems[] = {
     {"int4_gemm/order:2", 16, "order is"},
     {"int4_gemm/s:f32/z:u4", 16, "order"},
     {"int4_gemm/order:1/s:f32", 18, "order"},
-    {"int4_gemm/w:s8", 10, "bmm only"},
+    {"int4_gemm/w:s8", 10, "fp8_gemm only"},
+    {"int4_gemm/bn:1", 10, "fp8_gemm only"},
+    {"bmm/bk:1", 4, "fp8_gemm only"},
+    {"fp8_gemm/w:bf16", 11, "w of fp8_gemm"},
+    {"fp8_gemm/w:e2m1", 11, "w of fp8_gemm"},
+    {"fp8_gemm/bk:1/bn:1", 14, "order"},
+    {"fp8_gemm/z:u4", 9, "int4_gemm only"},
+    {"fp8_gemm/act:bf16", 9, "int8_gemm only"},
+    {"fp8_gemm/b:1", 9, "bmm only"},
+    {"bmm/w:e4m3x", 6, "w of bmm"},
     {"int8_gemm/z:u4", 10, "int4_gemm only"},
     {"bf16_gemm/s:f16", 10, "int4_gemm only"},
     {"bmm/order:0", 4, "int4_gemm only"},
@@ -205,12 +236,12 @@ const BadProblem kBadProblems[] = {
     {"int8_gemm/c:f32/a:f32", 16, "order"},
     {"bmm/m:1/b:2", 8, "order"},
     {"bmm/c:f32/w:s8", 10, "order"},
-    {"bmm/w:u8", 6, "w is"},
-    {"bmm/w:", 6, "w is"},
+    {"bmm/w:u8", 6, "w of bmm"},
+    {"bmm/w:", 6, "w of bmm"},
     {"bmm/b:x", 6, "a number"},
     {"bmm/b:1/act:s8", 8, "int8_gemm only"},
     {"bf16_gemm/b:2", 10, "bmm only"},
-    {"int8_gemm/m:1/w:s8", 14, "bmm only"},
+    {"int8_gemm/m:1/w:s8", 14, "fp8_gemm only"},
     {"int8_gemm/m:", 12, "a number"},
     {"int8_gemm/m:/n:1", 12, "a number"},
     {"int8_gemm/m:-1", 12, "a number"},
@@ -276,8 +307,8 @@ Problem random_problem(test::Rng& rng) {
   constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
                               DType::kS8,  DType::kU8,   DType::kS32};
   Problem p;
-  p.op = rng.pick(std::initializer_list<const char*>{"quantize_rows", "int4_gemm", "int8_gemm",
-                                                     "bf16_gemm", "bmm"});
+  p.op = rng.pick(std::initializer_list<const char*>{"quantize_rows", "int4_gemm", "fp8_gemm",
+                                                     "int8_gemm", "bf16_gemm", "bmm"});
   p.m = number();
   p.n = number();
   p.k = number();
@@ -295,6 +326,11 @@ Problem random_problem(test::Rng& rng) {
     p.act_order = rng.one_in(2);
   }
   if (p.op == "int8_gemm") p.activations = static_cast<Int8Activations>(rng.in(0, 2));
+  if (p.op == "fp8_gemm") {
+    p.block_n = number();
+    p.block_k = number();
+    p.weights = rng.one_in(2) ? DType::kE4M3 : DType::kE5M2;
+  }
   p.epilogue.bias = rng.one_in(2);
   p.epilogue.activation = rng.one_in(2) ? Activation::kSiluMul : Activation::kNone;
   p.epilogue.residual = rng.one_in(2);
@@ -360,6 +396,9 @@ TEST(Problem, EqualityLooksAtEveryField) {
   EXPECT_TRUE(differs([](Problem& p) { p.group = 1; }));
   EXPECT_TRUE(differs([](Problem& p) { p.a = DType::kF32; }));
   EXPECT_TRUE(differs([](Problem& p) { p.activations = Int8Activations::kS8; }));
+  EXPECT_TRUE(differs([](Problem& p) { p.block_n = 5; }));
+  EXPECT_TRUE(differs([](Problem& p) { p.block_k = 5; }));
+  EXPECT_TRUE(differs([](Problem& p) { p.weights = DType::kE5M2; }));
   EXPECT_TRUE(differs([](Problem& p) { p.zeros = Int4Zeros::kInteger; }));
   EXPECT_TRUE(differs([](Problem& p) { p.scale = DType::kF32; }));
   EXPECT_TRUE(differs([](Problem& p) { p.act_order = true; }));

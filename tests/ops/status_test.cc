@@ -75,6 +75,9 @@ TEST(Status, EnumValuesAreWrittenByName) {
   EXPECT_EQ(text("{s}.dtype ({0:dtype}) must be {1:dtype}", status_value(DType::kF16),
                  status_value(DType::kS8)),
             "a.dtype (f16) must be s8");
+  EXPECT_EQ(text("{0:dtype} {1:dtype}", status_value(DType::kE8M0), status_value(DType::kE2M1)),
+            "e8m0 e2m1");
+  EXPECT_EQ(text("{0:dtypes}", status_value({DType::kE4M3, DType::kE5M2})), "e4m3 or e5m2");
   EXPECT_EQ(text("{0:dtypes}", status_value({DType::kBF16})), "bf16");
   EXPECT_EQ(text("{0:dtypes}", status_value({DType::kBF16, DType::kF32})), "f32 or bf16");
   EXPECT_EQ(text("{0:dtypes}", status_value({DType::kF32, DType::kBF16, DType::kF16})),

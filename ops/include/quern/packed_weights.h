@@ -38,10 +38,18 @@ enum class WeightLayout : uint32_t {
   /// depth, -1 for padding. Scales and zeros are 0 beyond N.
   kU4Vnni8N16 = 0x0411,
   kU4Vnni8N16GateUp = 0x0412,
+  /// 8-bit floating-point codes, groups of K as above, 4 depths of 16 columns a line. Panel p, line
+  /// i, byte 16 q + 8 h + 2 c + j (q, c in 0..3, h, j in {0, 1}): the code of column 16 p + 4 q + c
+  /// at depth 4 i + 2 h + j; 0 where a group has no such column and beyond N. Then, from a multiple
+  /// of 64 bytes on, f32 scales [panel][group][16], 0 beyond N.
+  kE4M3Vnni2N16 = 0x0511,
+  kE4M3Vnni2N16GateUp = 0x0512,
+  kE5M2Vnni2N16 = 0x0521,
+  kE5M2Vnni2N16GateUp = 0x0522,
 };
 
-/// "bf16.vnni2.n16.v2", "u8.vnni4.n16.v2", "u4.vnni8.n16.v1", with ".gateup" where panels
-/// alternate.
+/// "bf16.vnni2.n16.v2", "u8.vnni4.n16.v2", "u4.vnni8.n16.v1", "e4m3.vnni2.n16.v1",
+/// "e5m2.vnni2.n16.v1", with ".gateup" where panels alternate.
 QUERN_API const char* to_string(WeightLayout layout) noexcept;
 
 struct MapWeightsOptions {
@@ -88,14 +96,15 @@ class QUERN_API PackedWeights {
   /// One f32 a padded column. Null where the layout has none.
   const float* scales() const noexcept;
 
-  /// Of int4 layouts; 0 for the others. Columns of K that share a scale, at most k, and how many
-  /// such groups there are as packed: act_order cuts one with more columns into several.
+  /// Of layouts with groups of K (int4, fp8); 0 for the others. Columns of K that share a scale, at
+  /// most k, and how many such groups there are as packed: act_order cuts one with more columns
+  /// into several.
   int64_t group() const noexcept { return group_; }
   int64_t groups() const noexcept { return groups_; }
   DType scale_dtype() const noexcept { return scale_dtype_; }
   Int4Zeros zeros() const noexcept { return zeros_; }
   bool act_order() const noexcept { return act_order_; }
-  /// The sections that the int4 layouts describe. Null where the weights have no such section.
+  /// The sections that those layouts describe. Null where the weights have no such section.
   const void* group_scales() const noexcept;
   const void* group_zeros() const noexcept;
   const int32_t* order() const noexcept;
