@@ -131,6 +131,7 @@ std::vector<Problem> expand(const Selection& selection) {
           problem.m = m;
           problem.k = shape.k;
           if (op == "int4_gemm") problem.group = selection.group;
+          if (op == "fp8_gemm") problem.block_n = problem.block_k = selection.block;
           if (op == "int4_gemm" || op == "int8_gemm") problem.activations = selection.activations;
           if (op != "quantize_rows") problem.n = shape.n;
           add(problem);
@@ -194,6 +195,7 @@ void require_meant(const Problem& p, const std::string& text) {
     const Epilogue& e = p.epilogue;
     if (e.bias || e.residual || e.activation != Activation::kNone) refuse("bmm has no epilogue");
   }
+  if (p.op == "fp8_gemm" && p.a != DType::kBF16) refuse("fp8_gemm takes a:bf16 only");
   if (p.op == "bf16_gemm" && p.a != DType::kBF16) refuse("bf16_gemm takes a:bf16 only");
 }
 

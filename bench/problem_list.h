@@ -27,6 +27,7 @@ enum class ColdMode {
 /// What to run: every op with every shape, row count and thread count.
 struct Selection {
   std::vector<std::string> ops = {"int8_gemm", "bf16_gemm"};
+  int64_t block = 128;                                        ///< of fp8_gemm, both sides
   int64_t group = 128;                                        ///< of int4_gemm
   Int8Activations activations = Int8Activations::kDynamicS8;  ///< of int8_gemm and int4_gemm
   std::vector<Shape> shapes;

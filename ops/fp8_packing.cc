@@ -82,7 +82,8 @@ void fetch(const std::byte* from, int64_t offset) noexcept {
   _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
 }
 
-void pack_codes(const PackJob& job, const MatrixView& codes, int64_t panel, std::byte* to) noexcept {
+void pack_codes(const PackJob& job, const MatrixView& codes, int64_t panel,
+                std::byte* to) noexcept {
   const GroupLayout& l = job.groups;
   const int64_t step = row_step(codes);
   const int64_t first = panel * kPanelColumns;
@@ -106,7 +107,8 @@ void pack_codes(const PackJob& job, const MatrixView& codes, int64_t panel, std:
 }
 
 void pack_scales(const PackJob& job, const MatrixView& scale, int64_t panel, float* to) noexcept {
-  const int64_t block_n = job.spec.block_n < 0 ? std::max<int64_t>(job.spec.n, 1) : job.spec.block_n;
+  const int64_t block_n =
+      job.spec.block_n < 0 ? std::max<int64_t>(job.spec.n, 1) : job.spec.block_n;
   for (int64_t g = 0; g < job.groups.groups; ++g) {
     for (int64_t c = 0; c < kPanelColumns; ++c) {
       const int64_t column = panel * kPanelColumns + c;

@@ -102,6 +102,15 @@ TEST(ParseProblems, ABatchIsWrittenOutAndHasNoEpilogue) {
   }
 }
 
+TEST(Expand, Fp8HasSquareBlocks) {
+  Selection s;
+  s.ops = {"fp8_gemm"};
+  s.shapes = {{64, 256}};
+  s.rows = {64};
+  EXPECT_EQ(names(expand(s)),
+            (std::vector<std::string>{"fp8_gemm/m:64/n:64/k:256/bn:128/bk:128/thr:1"}));
+}
+
 TEST(Expand, Int4HasAGroupAndBothKindsOfActivations) {
   Selection s;
   s.ops = {"int4_gemm"};
