@@ -107,11 +107,11 @@ Fp8Form fp8_form_of(const QuantConfig& quant, const std::string& module, int64_t
     expected = fmt::format("[{}, {}], one for each block of {} x {}", rows, cols, form.block_n,
                            form.block_k);
   } else {
-    const bool by_row = scale.shape == std::vector<int64_t>{n} ||
-                        scale.shape == std::vector<int64_t>{n, 1};
+    const bool by_row =
+        scale.shape == std::vector<int64_t>{n} || scale.shape == std::vector<int64_t>{n, 1};
     const bool one = is_scalar(scale);
-    fits = (one && scheme.scales != Scales::kChannel) ||
-           (by_row && scheme.scales != Scales::kTensor);
+    fits =
+        (one && scheme.scales != Scales::kChannel) || (by_row && scheme.scales != Scales::kTensor);
     if (!one) form.block_n = 1;
     if (scheme.scales != Scales::kChannel) expected = "[] or [1]";
     if (scheme.scales != Scales::kTensor) {
@@ -148,10 +148,10 @@ Fp4Form fp4_form_of(const QuantConfig& quant, const std::string& module, int64_t
 }
 
 std::string describe(const Fp8Form& form) {
-  const std::string grid = form.block_n == 1   ? "a scale per row"
-                           : form.block_n == -1 ? "one scale"
-                                                : fmt::format("{} x {} blocks", form.block_n,
-                                                              form.block_k);
+  const std::string grid = form.block_n == 1 ? "a scale per row"
+                           : form.block_n == -1
+                               ? "one scale"
+                               : fmt::format("{} x {} blocks", form.block_n, form.block_k);
   return fmt::format("fp8 e4m3, {}, {} scales", grid, to_string(form.scale));
 }
 
@@ -215,8 +215,8 @@ HostFp4 take_fp4(Checkpoint& checkpoint, const FloatNames& names,
   host.scale.resize(DType::kE4M3, host.n, blocks(k, kFp4Block));
   int64_t row = 0;
   for (const ModuleRef& part : parts) {
-    for (const auto& [suffix, to] : {std::pair{names.codes, &host.codes},
-                                     std::pair{names.scale, &host.scale}}) {
+    for (const auto& [suffix, to] :
+         {std::pair{names.codes, &host.codes}, std::pair{names.scale, &host.scale}}) {
       const TensorView t = checkpoint.get_codes(part.name + suffix);
       place(t, row, to);
       *file_bytes += t.bytes;

@@ -36,13 +36,15 @@ std::vector<std::string> load_slots(const std::map<std::string, size_t>& layers,
       continue;
     }
     if (!slots.exist()) {
-      checkpoint.ignore(name, config.empty() ? "a KV cache scale, and no config declares such a cache"
-                                          : "a KV cache scale, and " + config + " declares no such cache");
+      checkpoint.ignore(name, config.empty()
+                                  ? "a KV cache scale, and no config declares such a cache"
+                                  : "a KV cache scale, and " + config + " declares no such cache");
       continue;
     }
     const auto [first, is_new] = seen.try_emplace({layer->second, scale->is_key}, name);
     if (!is_new) {
-      throw InputError(checkpoint.source(), name, "one scale", "a second one, beside " + first->second);
+      throw InputError(checkpoint.source(), name, "one scale",
+                       "a second one, beside " + first->second);
     }
     slots.load(layer->second, scale->is_key, per_tensor_kv_scale(*checkpoint.find(name)));
     loaded.push_back(name);
@@ -58,8 +60,7 @@ bool is_number(const TensorView& scale) {
 }  // namespace
 
 KvCachePlan plan_kv_cache(const QuantConfig& quant, const ModelConfig& config,
-                          const std::string& prefix, KvCacheChoice choice,
-                          Checkpoint& checkpoint) {
+                          const std::string& prefix, KvCacheChoice choice, Checkpoint& checkpoint) {
   const std::map<std::string, size_t> layers = attention_layers(config, prefix);
   KvScaleSlots slots(quant.kv_algorithm(), config.layer_types.size());
   const std::vector<std::string> loaded = load_slots(layers, quant.file_name(), checkpoint, slots);
@@ -84,7 +85,8 @@ KvCachePlan plan_kv_cache(const QuantConfig& quant, const ModelConfig& config,
     plan.reason = "FP8: " + quant.file_name() + " declares it";
   } else if (quant.kv_algorithm() == KvAlgorithm::kOther && all_loaded) {
     plan.fp8 = true;
-    plan.reason = "FP8: " + quant.file_name() + " names an algorithm and every layer has both scales";
+    plan.reason =
+        "FP8: " + quant.file_name() + " names an algorithm and every layer has both scales";
   } else {
     plan.reason = "as the activations: nothing declares another";
   }

@@ -109,7 +109,8 @@ Fp8Scheme read_fp8_group(const JsonNode& group) {
   for (const char* key : {"group_size", "block_structure"}) {
     if (const auto set = w.find(key)) set->fail("null with strategy " + strategy);
   }
-  return {.scales = strategy == "tensor" ? Fp8Scheme::Scales::kTensor : Fp8Scheme::Scales::kChannel};
+  return {.scales =
+              strategy == "tensor" ? Fp8Scheme::Scales::kTensor : Fp8Scheme::Scales::kChannel};
 }
 
 void check_nvfp4_group(const JsonNode& group) {

@@ -103,7 +103,8 @@ void QuantConfig::hold_against_nested(const QuantConfig& nested) const {
     return out;
   };
   const std::set<std::string> here = names(ignore_), there = names(nested.ignore_);
-  const auto first_missing = [](const std::set<std::string>& from, const std::set<std::string>& in) {
+  const auto first_missing = [](const std::set<std::string>& from,
+                                const std::set<std::string>& in) {
     const auto it = std::find_if(from.begin(), from.end(),
                                  [&](const std::string& s) { return !in.contains(s); });
     return it == from.end() ? std::string() : printable(*it);

@@ -46,6 +46,7 @@ struct GemmFacts {
   int weight_bits = 16;  ///< of one packed weight
   int decoded_bits = 0;  ///< of one that was decoded to scratch for the kernel; 0: it reads panels
   int64_t group = 0;     ///< K is cut between groups of so many columns only; 0: anywhere
+  int64_t block = 0;  ///< columns of K that share a scale that is part of the weights; 0: none do
   int64_t group_steps = 0;  ///< steps of the kernel's K loop in a group
   int panel_registers = 1;  ///< vector registers a panel of the block takes beside its accumulators
   int other_registers = 1;  ///< and those the block takes whatever its size is
@@ -62,6 +63,11 @@ struct GemmFacts {
   /// Of one panel, while the kernel reads four lines of it, which is a turn.
   int64_t packed_lines_of_a_turn() const noexcept {
     return decodes() ? 4 * weight_bits / decoded_bits : 4;
+  }
+  /// `depth` columns of K as they are decoded: blocks to a whole AMX tile of pairs.
+  int64_t decoded_depth(int64_t depth) const noexcept {
+    constexpr int64_t kTileDepth = 32;
+    return block == 0 ? depth : (depth + kTileDepth - 1) / kTileDepth * kTileDepth;
   }
   /// Of `depth` columns of K of one panel: as packed, and as the kernel reads it.
   int64_t packed_bytes(int64_t depth) const noexcept { return depth * 16 * weight_bits / 8; }

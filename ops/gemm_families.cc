@@ -16,41 +16,52 @@ jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefet
 
 namespace {
 
-GemmFamily bf16_amx_family(DType b, const jit::IsaFeatures& features, const Problem& problem) {
+GemmFamily bf16_amx_family(DType b, bool scaled, const jit::IsaFeatures& features,
+                           const Problem& problem) {
   const bool codes = b == DType::kU8;
   const GemmFacts facts{
       .k = problem.k, .a_bytes = 2, .weight_bits = codes ? 8 : 16, .row_step = 16};
-  return make_family(jit::Bf16GemmAmxConfig{{}, b}, IsaLevel::kAmx, facts, RowPreparation::kNone,
-                     features, problem);
+  return make_family(jit::Bf16GemmAmxConfig{{}, b, scaled}, IsaLevel::kAmx, facts,
+                     RowPreparation::kNone, features, problem);
 }
 
-GemmFamily bf16_avx512_family(DType b, const jit::IsaFeatures& features, const Problem& problem) {
+GemmFamily bf16_avx512_family(DType b, bool scaled, const jit::IsaFeatures& features,
+                              const Problem& problem) {
   const bool codes = b == DType::kU8;
   GemmFacts facts{.k = problem.k,
                   .a_bytes = 2,
                   .weight_bits = codes ? 8 : 16,
                   .panel_registers = codes ? 2 : 1,
                   .other_registers = codes ? 4 : 1};
-  if (features.bf16 && !features.slow_bf16_dots) {
-    return make_family(jit::Bf16GemmAvx512Config{{}, b}, IsaLevel::kAvx512, facts,
+  if (has_fast_bf16_dots(features)) {
+    return make_family(jit::Bf16GemmAvx512Config{{}, b, scaled}, IsaLevel::kAvx512, facts,
                        RowPreparation::kNone, features, problem);
   }
   facts.a_bytes = 4;
   facts.other_registers = codes ? 4 : 2;
-  return make_family(jit::Bf16GemmFmaAvx512Config{{}, b}, IsaLevel::kAvx512, facts,
+  return make_family(jit::Bf16GemmFmaAvx512Config{{}, b, scaled}, IsaLevel::kAvx512, facts,
                      RowPreparation::kWiden, features, problem);
 }
 
 }  // namespace
 
+GemmFamily bf16_family(IsaLevel level, DType b, bool scaled, const jit::IsaFeatures& features,
+                       const Problem& problem) {
+  return level == IsaLevel::kAmx ? bf16_amx_family(b, scaled, features, problem)
+                                 : bf16_avx512_family(b, scaled, features, problem);
+}
+
 void use_bf16_families(DType b, const ContextImpl& ctx, Invariance invariance, GemmSpec* spec) {
+  const auto family = [&](IsaLevel level) {
+    return bf16_family(level, b, false, ctx.features, spec->problem);
+  };
   if (ctx.level < IsaLevel::kAmx) {
-    spec->families = {bf16_avx512_family(b, ctx.features, spec->problem)};
+    spec->families = {family(IsaLevel::kAvx512)};
     return;
   }
-  spec->families = {bf16_amx_family(b, ctx.features, spec->problem)};
+  spec->families = {family(IsaLevel::kAmx)};
   if (invariance == Invariance::kFastest) {
-    spec->families.push_back(bf16_avx512_family(b, ctx.features, spec->problem));
+    spec->families.push_back(family(IsaLevel::kAvx512));
     spec->few_rows = kFewRowsOnAvx512;
   }
 }

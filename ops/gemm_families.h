@@ -18,6 +18,11 @@ namespace quern::inline v0 {
 jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefetch,
                               bool bf16) noexcept;
 
+/// Dot products of bf16 rather than two FMAs in their place.
+inline bool has_fast_bf16_dots(const jit::IsaFeatures& features) noexcept {
+  return features.bf16 && !features.slow_bf16_dots;
+}
+
 /// Rows up to which an avx512 kernel may stand in for an amx one: so few are multiplied as fast as
 /// the weights arrive.
 constexpr int64_t kFewRowsOnAvx512 = 4;
@@ -42,6 +47,12 @@ GemmFamily make_family(const Config& config, IsaLevel level, const GemmFacts& fa
   };
   return family;
 }
+
+/// The family of `level` that multiplies bf16 rows with weights of type b; on AVX-512 with dot
+/// products or FMAs, whichever the CPU is faster at. `scaled`: columns have a scale though b is
+/// bf16.
+GemmFamily bf16_family(IsaLevel level, DType b, bool scaled, const jit::IsaFeatures& features,
+                       const Problem& problem);
 
 /// The families that multiply bf16 rows with weights of type b at ctx's level: AMX, or AVX-512 with
 /// dot products or, where the CPU has no AVX512-BF16 or is slow at it, with FMAs on widened rows

@@ -7,6 +7,9 @@
 namespace quern::inline v0 {
 namespace {
 
+/// 16 depths of 4 bits share a byte.
+constexpr int64_t kCodeBytesOfAScale = 8;
+
 Status unused(const void* data, const char* name) noexcept {
   if (data == nullptr) return {};
   return Status(StatusCode::kInvalidArgument, "{s} given, but the plan's Desc does not ask for it",
@@ -97,6 +100,8 @@ GemmRun make_run(const GemmPlan& plan, const GemmOperands& o, const GemmShape& s
   run.panels = o.weights->data();
   run.panel_bytes = o.weights->panel_bytes();
   run.col_scale = o.weights->scales();
+  run.block_scale = reinterpret_cast<const std::byte*>(o.weights->block_scales());
+  run.block_scale_stride = o.weights->panel_bytes() / kCodeBytesOfAScale;
   run.m = shape.m;
   run.c = static_cast<std::byte*>(o.c.data);
   run.c_bytes = c_bytes;

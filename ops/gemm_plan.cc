@@ -136,7 +136,7 @@ int64_t GemmPlan::decoded_bytes(int64_t m) const noexcept {
   const GemmFacts& facts = family(m).facts;
   if (!facts.decodes()) return 0;
   const GemmBlocking& b = blocking(m);
-  return b.nr * facts.read_bytes(cuts_k(b, facts) ? b.kc : facts.k);
+  return b.nr * facts.read_bytes(facts.decoded_depth(cuts_k(b, facts) ? b.kc : facts.k));
 }
 
 std::string GemmPlan::explain() const {

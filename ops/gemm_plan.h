@@ -118,6 +118,8 @@ struct GemmRun {
   const std::byte* panels = nullptr;  ///< packed weights
   int64_t panel_bytes = 0;
   const float* col_scale = nullptr;  ///< one for each packed column; null where there are none
+  const std::byte* block_scale = nullptr;  ///< [panels][blocks][16], or null
+  int64_t block_scale_stride = 0;          ///< bytes of a panel's
   int64_t m = 0;
   ThreadGrid grid;
   const std::byte* a = nullptr;

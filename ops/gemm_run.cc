@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "jit/grouped_decode_avx512.h"
+#include "jit/nvfp4_decode_avx512.h"
 #include "ops/checked.h"
 #include "ops/gemm_plan.h"
 
@@ -105,6 +106,7 @@ class Walk {
 
   /// The chunk's weights in the form that the kernel reads, once for all rows.
   void decode(const Chunk& chunk) noexcept {
+    if (facts_.block != 0) return decode_blocks(chunk);
     jit::GroupedDecodeArgs args;
     args.b = weights(chunk);
     args.panel_stride = run_.panel_bytes;
@@ -118,9 +120,29 @@ class Walk {
     args.ahead = blocking_.prefetch_bytes;
     if (args.groups > 0) run_.plan->family(run_.m).decode->call(args);
   }
+  void decode_blocks(const Chunk& chunk) noexcept {
+    const int64_t depth = facts_.decoded_depth(chunk.depth.size());
+    jit::Nvfp4DecodeArgs args;
+    args.b = weights(chunk);
+    args.panel_stride = run_.panel_bytes;
+    args.panels = chunk.panels.size();
+    args.blocks = depth / facts_.block;
+    args.scale = block_scales(chunk);
+    args.scale_stride = run_.block_scale_stride;
+    args.to = decoded_;
+    args.to_stride = facts_.read_bytes(depth);
+    args.ahead = blocking_.prefetch_bytes;
+    if (args.blocks > 0) run_.plan->family(run_.m).decode->call(args);
+  }
   void read_decoded(jit::GemmArgs* args, const Chunk& chunk) const noexcept {
     args->b = decoded_;
-    args->panel_stride = facts_.read_bytes(chunk.depth.size());
+    args->panel_stride = facts_.read_bytes(facts_.decoded_depth(chunk.depth.size()));
+  }
+
+  /// Of the chunk's first panel and block.
+  const std::byte* block_scales(const Chunk& chunk) const noexcept {
+    return run_.block_scale + chunk.panels.begin * run_.block_scale_stride +
+           chunk.depth.begin / facts_.block * kPanelColumns;
   }
 
   /// Of the chunk's first panel and group, 16 values of `bytes` together.
@@ -195,6 +217,10 @@ class Walk {
     if (run_.row_scale != nullptr) args.row_scale = run_.row_scale + rows.begin;
     if (run_.row_sum != nullptr) args.row_sum = run_.row_sum + rows.begin;
     if (facts_.group != 0) use_groups(&args, rows, chunk);
+    if (facts_.block != 0) {
+      args.scale = block_scales(chunk);
+      args.scale_stride = run_.block_scale_stride;
+    }
     if (run_.col_scale != nullptr) {
       args.col_scale = run_.col_scale + panels.begin * kPanelColumns;
     }

@@ -34,6 +34,10 @@ const char* to_string(WeightLayout layout) noexcept {
       return "e5m2.vnni2.n16.v1";
     case WeightLayout::kE5M2Vnni2N16GateUp:
       return "e5m2.vnni2.n16.gateup.v1";
+    case WeightLayout::kNvfp4N16:
+      return "nvfp4.n16.v1";
+    case WeightLayout::kNvfp4N16GateUp:
+      return "nvfp4.n16.gateup.v1";
   }
   return "unknown";
 }
@@ -56,6 +60,10 @@ LayoutTraits layout_traits(WeightLayout layout) noexcept {
       return {DType::kE5M2, 1, 4, false, true};
     case WeightLayout::kE5M2Vnni2N16GateUp:
       return {DType::kE5M2, 2, 4, false, true};
+    case WeightLayout::kNvfp4N16:
+      return {DType::kE2M1, 1, 8, true, false, 4, true};
+    case WeightLayout::kNvfp4N16GateUp:
+      return {DType::kE2M1, 2, 8, true, false, 4, true};
     case WeightLayout::kBf16Vnni2N16GateUp:
       return {DType::kBF16, 2, 2, false};
     case WeightLayout::kBf16Vnni2N16:
@@ -68,6 +76,11 @@ LayoutTraits layout_traits(WeightLayout layout) noexcept {
 const float* PackedWeights::scales() const noexcept {
   if (!layout_traits(layout_).scales || data_ == nullptr) return nullptr;
   return reinterpret_cast<const float*>(data_.get() + scale_offset_);
+}
+
+const uint8_t* PackedWeights::block_scales() const noexcept {
+  if (!layout_traits(layout_).blocks || data_ == nullptr) return nullptr;
+  return reinterpret_cast<const uint8_t*>(data_.get() + block_offset_);
 }
 
 const void* PackedWeights::group_scales() const noexcept {
@@ -93,7 +106,8 @@ constexpr auto kLine = static_cast<int64_t>(kLineBytes);
 CheckedSize panel_bytes_of(const WeightShape& shape, const LayoutTraits& traits,
                            const GroupLayout& groups) noexcept {
   if (traits.grouped) return CheckedSize(groups.depth() / traits.k_step) * kLine;
-  return CheckedSize(ceil_div(shape.k, traits.k_step * kLinesOfATile)) * kLinesOfATile * kLine;
+  const int64_t tile = traits.tile_lines;
+  return CheckedSize(ceil_div(shape.k, traits.k_step * tile)) * tile * kLine;
 }
 
 int64_t zero_bytes(Int4Zeros zeros) noexcept {
@@ -113,7 +127,7 @@ int64_t zero_bytes(Int4Zeros zeros) noexcept {
 Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept {
   const LayoutTraits traits = layout_traits(shape.layout);
   const WeightGroups& grouped = shape.grouped;
-  if (traits.grouped && shape.k > kMaxInt4K) {
+  if ((traits.grouped || traits.blocks) && shape.k > kMaxInt4K) {
     return Status(StatusCode::kTooLarge, "k ({0}) of weights in groups is at most {1}", shape.k,
                   kMaxInt4K);
   }
@@ -132,6 +146,10 @@ Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept {
     return at;
   };
   if (traits.scales) section(panels * kPanelColumns * static_cast<int64_t>(sizeof(float)));
+  if (traits.blocks) {
+    geometry.blocks = panel_bytes.value() / kLine * traits.k_step / kBlockDepth;
+    geometry.block_offset = section(panels * geometry.blocks * kPanelColumns);
+  }
   if (traits.grouped) {
     const CheckedSize cells = panels * groups.groups * kPanelColumns;
     section(cells * static_cast<int64_t>(size_of(grouped.scale)));
@@ -168,6 +186,7 @@ PackedWeights PackedWeightsBuilder::over(const WeightShape& shape, const WeightG
   weights.scale_offset_ = static_cast<size_t>(geometry.scale_offset);
   weights.zero_offset_ = static_cast<size_t>(geometry.zero_offset);
   weights.order_offset_ = static_cast<size_t>(geometry.order_offset);
+  weights.block_offset_ = static_cast<size_t>(geometry.block_offset);
   weights.group_ = shape.grouped.group;
   weights.groups_ = shape.grouped.groups;
   weights.scale_dtype_ = shape.grouped.scale;

@@ -11,16 +11,21 @@
 
 namespace quern::inline v0 {
 
+/// An AMX tile of weights.
+constexpr int64_t kLinesOfATile = 16;
+
 /// How many parts (matrices) a layout interleaves, and the bytes of one 64-byte line's depth.
 struct LayoutTraits {
-  DType dtype = DType::kBF16;  ///< what the panels hold
-  int parts = 1;               ///< 2: gate and up panels alternate
-  int k_step = 2;              ///< depths in one 64-byte line of a panel
-  bool scales = false;         ///< one f32 a padded packed column behind the panels
-  bool grouped = false;        ///< WeightGroups say how K lies and which sections follow
+  DType dtype = DType::kBF16;          ///< what the panels hold
+  int parts = 1;                       ///< 2: gate and up panels alternate
+  int k_step = 2;                      ///< depths in one 64-byte line of a panel
+  bool scales = false;                 ///< one f32 a padded packed column behind the panels
+  bool grouped = false;                ///< WeightGroups say how K lies and which sections follow
+  int64_t tile_lines = kLinesOfATile;  ///< panels are a multiple of so many lines deep
+  bool blocks = false;                 ///< then a byte for each column and kBlockDepth depths
 };
-/// Panels are whole AMX tiles deep: 16 lines.
-constexpr int64_t kLinesOfATile = 16;
+/// Columns of K that share a block scale (NVFP4).
+constexpr int64_t kBlockDepth = 16;
 
 LayoutTraits layout_traits(WeightLayout layout) noexcept;
 
@@ -55,10 +60,12 @@ struct WeightGeometry {
   int64_t scale_offset = 0;
   int64_t zero_offset = 0;   ///< 0 where the shape has no zeros
   int64_t order_offset = 0;  ///< 0 where it has no order
+  int64_t block_offset = 0;  ///< 0 where the layout has no block scales
+  int64_t blocks = 0;        ///< of a column
   int64_t bytes = 0;         ///< a multiple of kLineBytes
 };
 /// For n, k, batch >= 0 and groups as GroupLayout has them. kTooLarge beyond 2^48 bytes, and for
-/// k beyond kMaxInt4K where there are groups.
+/// k beyond kMaxInt4K where there are groups or blocks.
 Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept;
 
 /// The only way to make a PackedWeights: allocate, fill, seal; or over bytes that exist already.

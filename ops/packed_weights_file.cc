@@ -43,6 +43,8 @@ bool is_known(uint32_t layout) noexcept {
     case WeightLayout::kE4M3Vnni2N16GateUp:
     case WeightLayout::kE5M2Vnni2N16:
     case WeightLayout::kE5M2Vnni2N16GateUp:
+    case WeightLayout::kNvfp4N16:
+    case WeightLayout::kNvfp4N16GateUp:
       return true;
     case WeightLayout::kNone:
       break;
@@ -149,8 +151,6 @@ Status check_float_groups(const Header& h, std::string_view path) noexcept {
 /// The fields that say how the columns of K are grouped, into `out`.
 Status read_groups(const Header& h, DType codes, std::string_view path,
                    WeightGroups* out) noexcept {
-  if (h.k > kMaxInt4K) return out_of_range(path, "k", h.k, kMaxInt4K);
-  if (h.batch != 1) return differs(path, "batch", h.batch, 1);
   const int64_t least = h.k == 0 ? 0 : 1;
   if (h.group < least || h.group > h.k) {
     return bad(path, "{f}: {s} is {0}, which is none of 1 to k ({1})", "group", h.group, h.k);
@@ -189,6 +189,10 @@ Result<WeightShape> read_shape(const Header& h, std::string_view path) noexcept 
   if (h.batch < 0 || h.batch > kMaxExtent) return out_of_range(path, "batch", h.batch, kMaxExtent);
   WeightShape shape{static_cast<WeightLayout>(h.layout), h.n, h.k, h.batch, {}};
   const LayoutTraits traits = layout_traits(shape.layout);
+  if (traits.grouped || traits.blocks) {
+    if (h.k > kMaxInt4K) return out_of_range(path, "k", h.k, kMaxInt4K);
+    if (h.batch != 1) return differs(path, "batch", h.batch, 1);
+  }
   if (traits.grouped) {
     if (const Status s = read_groups(h, traits.dtype, path, &shape.grouped); !s.ok()) return s;
   }

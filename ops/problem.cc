@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kMaxNumber = int64_t{1} << 62;
 constexpr int64_t kMaxThreadsNumber = INT32_MAX;
 
-constexpr std::array<std::string_view, 6> kOps = {"quantize_rows", "int4_gemm", "fp8_gemm",
-                                                  "int8_gemm",     "bf16_gemm", "bmm"};
+constexpr std::array<std::string_view, 7> kOps = {
+    "quantize_rows", "int4_gemm", "fp8_gemm", "fp4_gemm", "int8_gemm", "bf16_gemm", "bmm"};
 
 // In the order of the grammar.
 enum class Key {
@@ -50,6 +50,7 @@ constexpr Int8Activations kActivations[] = {Int8Activations::kDynamicS8, Int8Act
 constexpr BmmOperand kOperands[] = {BmmOperand::kBF16, BmmOperand::kS8, BmmOperand::kPlainNK,
                                     BmmOperand::kPlainKN};
 constexpr DType kFp8Weights[] = {DType::kE4M3, DType::kE5M2};
+constexpr Fp4Format kFp4Formats[] = {Fp4Format::kNvfp4, Fp4Format::kMxfp4};
 constexpr Int4Zeros kZeros[] = {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32};
 constexpr DType kInt4Scales[] = {DType::kF16, DType::kBF16, DType::kF32};
 
@@ -74,6 +75,15 @@ std::string_view name_of(BmmOperand b) noexcept {
       return "nk";
     case BmmOperand::kPlainKN:
       return "kn";
+  }
+  return "?";
+}
+std::string_view name_of(Fp4Format f) noexcept {
+  switch (f) {
+    case Fp4Format::kNvfp4:
+      return "nvfp4";
+    case Fp4Format::kMxfp4:
+      return "mxfp4";
   }
   return "?";
 }
@@ -224,6 +234,11 @@ Status parse_activations(Token token, Problem* p) noexcept {
 }
 
 Status parse_weights(Token token, Problem* p) noexcept {
+  if (p->op == "fp4_gemm") {
+    return parse_enum(token, kFp4Formats,
+                      "problem string: w of fp4_gemm is nvfp4 or mxfp4; not so at byte {0}",
+                      &p->fp4);
+  }
   if (p->op == "fp8_gemm") {
     return parse_enum(token, kFp8Weights,
                       "problem string: w of fp8_gemm is e4m3 or e5m2; not so at byte {0}",
@@ -323,12 +338,13 @@ Status parse_field(Token token, int* last, uint32_t* seen, Problem* p) noexcept 
     return fault("problem string: z, s and order belong to int4_gemm only; found at byte {0}",
                  token.at);
   }
-  const bool bmm = p->op == "bmm", fp8 = p->op == "fp8_gemm";
+  const bool bmm = p->op == "bmm", fp8 = p->op == "fp8_gemm", fp4 = p->op == "fp4_gemm";
   if (key == Key::kBatch && !bmm) {
     return fault("problem string: b belongs to bmm only; found at byte {0}", token.at);
   }
-  if (key == Key::kB && !bmm && !fp8) {
-    return fault("problem string: w belongs to bmm and fp8_gemm only; found at byte {0}", token.at);
+  if (key == Key::kB && !bmm && !fp8 && !fp4) {
+    return fault("problem string: w belongs to bmm, fp4_gemm and fp8_gemm only; found at byte {0}",
+                 token.at);
   }
   if ((key == Key::kBlockN || key == Key::kBlockK) && !fp8) {
     return fault("problem string: bn and bk belong to fp8_gemm only; found at byte {0}", token.at);
@@ -353,6 +369,7 @@ void write_problem(const Problem& p, ProblemOf of, TextWriter* out) noexcept {
   put_enum(Key::kActivations, p.activations, defaults.activations, out);
   put_enum(Key::kB, p.b, defaults.b, out);
   put_enum(Key::kB, p.weights, defaults.weights, out);
+  put_enum(Key::kB, p.fp4, defaults.fp4, out);
   put_enum(Key::kZeros, p.zeros, defaults.zeros, out);
   put_enum(Key::kScale, p.scale, defaults.scale, out);
   put_number(Key::kOrder, p.act_order ? 1 : 0, out);
@@ -378,6 +395,7 @@ Result<Problem> parse_problem(std::string_view text) {
   if (std::find(kOps.begin(), kOps.end(), op) == kOps.end()) {
     return fault(
         "problem string: the op at byte {0} is none of quantize_rows, int4_gemm, fp8_gemm, "
+        "fp4_gemm, "
         "int8_gemm, bf16_gemm, bmm",
         0);
   }
@@ -399,9 +417,9 @@ bool operator==(const Problem& x, const Problem& y) noexcept {
   return x.op == y.op && x.batch == y.batch && x.b == y.b && x.m == y.m && x.n == y.n &&
          x.k == y.k && x.group == y.group && x.a == y.a && x.activations == y.activations &&
          x.block_n == y.block_n && x.block_k == y.block_k && x.weights == y.weights &&
-         x.zeros == y.zeros && x.scale == y.scale && x.act_order == y.act_order && x.c == y.c &&
-         e.bias == f.bias && e.activation == f.activation && e.residual == f.residual &&
-         x.isa == y.isa && x.threads == y.threads && x.cold == y.cold;
+         x.fp4 == y.fp4 && x.zeros == y.zeros && x.scale == y.scale && x.act_order == y.act_order &&
+         x.c == y.c && e.bias == f.bias && e.activation == f.activation &&
+         e.residual == f.residual && x.isa == y.isa && x.threads == y.threads && x.cold == y.cold;
 }
 
 }  // namespace quern::inline v0

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "reference/bf16_gemm.h"
+#include "reference/fp4_gemm.h"
 #include "reference/fp8_gemm.h"
 #include "reference/int4_gemm.h"
 #include "reference/int8_gemm.h"
@@ -49,6 +50,11 @@ Int4Shape GemmCase::int4_shape() const {
   return shape;
 }
 
+Fp4GemmDesc GemmCase::fp4_desc() const {
+  const Problem& p = problem;
+  return {p.n, p.k, p.fp4, p.c, p.epilogue, invariance};
+}
+
 Fp8GemmDesc GemmCase::fp8_desc() const {
   const auto block = [](int64_t size) { return size == 0 ? -1 : size; };
   return {
@@ -88,6 +94,7 @@ void vary(GemmCase& c, uint64_t variant) {
   c.c_pad = draw_pad(rng);
   c.residual_pad = draw_pad(rng);
   draw_placement(c, rng);
+  if (c.is_fp4() && rng.one_in(3)) c.global_is = Fp4Global::kDivisor;
   if (c.is_fp8()) {
     c.problem.weights = rng.one_in(2) ? DType::kE4M3 : DType::kE5M2;
     c.problem.block_n = draw_block_n(rng, c.problem.n);
@@ -137,6 +144,7 @@ std::string to_string(const GemmCase& c) {
   return to_string(c.problem) + " fill:" + to_string(c.fill) +
          (c.is_int4() ? int4_fields(c) : std::string(" scale:") + to_string(c.scale)) + sizes(c) +
          (c.residual_is_c ? " residual=c" : "") +
+         (c.global_is == Fp4Global::kDivisor ? " divisor" : "") +
          (c.invariance == Invariance::kFastest ? " fastest" : "") + placement_and_seed(c);
 }
 
@@ -146,7 +154,7 @@ GemmData::GemmData(const GemmCase& g) {
   Placements places(g);
   a = TestMatrix(p.a, p.m, p.k, g.a_pad, places.next());
   a_scale = TestMatrix(DType::kF32, 1, p.m, 0, places.next());
-  for (int part = 0; part < g.parts() && !g.is_int4(); ++part) {
+  for (int part = 0; part < g.parts() && g.has_plain_weights(); ++part) {
     const DType type = g.is_int8() ? DType::kS8 : g.is_fp8() ? p.weights : DType::kBF16;
     w[part] = TestMatrix(type, p.n, p.k, g.w_pad, places.next());
     w_scale[part] = g.is_fp8() ? TestMatrix(g.scale, blocks_of(p.n, p.block_n),
@@ -167,7 +175,10 @@ GemmData::GemmData(const GemmCase& g) {
     }
     if (p.act_order) g_idx = make_g_idx(shape, g.order, rng, places);
   }
-  for (int part = 0; part < g.parts() && !g.is_int4(); ++part) {
+  for (int part = 0; part < g.parts() && g.is_fp4(); ++part) {
+    fp4[part] = Fp4Operand(g.fp4_desc(), g.global_is, g.fill, limit, rng, g.w_pad, places);
+  }
+  for (int part = 0; part < g.parts() && g.has_plain_weights(); ++part) {
     if (g.is_fp8()) {
       fill_fp8(w[part], rng, g.fill, limit);
       fill_block_scales(w_scale[part], rng, g.fill);
@@ -197,6 +208,7 @@ void GemmData::protect_inputs() {
   for (Int4Operand& operand : int4) {
     if (operand.words.view().data) operand.protect();
   }
+  for (Fp4Operand& operand : fp4) operand.protect();
 }
 
 ::testing::AssertionResult GemmData::surroundings_intact() const {
@@ -219,6 +231,10 @@ Result<GemmOp> GemmOp::create(const Context& ctx, const GemmCase& c) {
     Result<Int4Gemm> plan = Int4Gemm::create(ctx, c.int4_shape().desc);
     if (!plan.ok()) return plan.status();
     op.int4_ = std::move(plan).value();
+  } else if (c.is_fp4()) {
+    Result<Fp4Gemm> plan = Fp4Gemm::create(ctx, c.fp4_desc());
+    if (!plan.ok()) return plan.status();
+    op.fp4_ = std::move(plan).value();
   } else if (c.is_fp8()) {
     Result<Fp8Gemm> plan = Fp8Gemm::create(ctx, c.fp8_desc());
     if (!plan.ok()) return plan.status();
@@ -250,6 +266,10 @@ Status GemmOp::pack_as(const GemmData& data, bool gate_up) {
     return keep(gate_up ? int4_->pack_gate_up(data.int4_weights(0), data.int4_weights(1))
                         : int4_->pack(data.int4_weights(0)));
   }
+  if (fp4_) {
+    return keep(gate_up ? fp4_->pack_gate_up(data.fp4[0].weights(), data.fp4[1].weights())
+                        : fp4_->pack(data.fp4[0].weights()));
+  }
   if (fp8_) {
     return keep(gate_up ? fp8_->pack_gate_up(data.fp8_weights(0), data.fp8_weights(1))
                         : fp8_->pack(data.fp8_weights(0)));
@@ -271,13 +291,19 @@ Status GemmOp::pack_int4(const Int4Weights& w, const PackProgress& progress) {
   return keep(int4_->pack(w, progress));
 }
 
+Status GemmOp::pack_fp4(const Fp4Weights& w) {
+  return keep(fp4_->pack(w));
+}
+
 size_t GemmOp::scratch_bytes(int64_t max_m) const {
+  if (fp4_) return fp4_->scratch_bytes(max_m);
   if (int4_) return int4_->scratch_bytes(max_m);
   if (fp8_) return fp8_->scratch_bytes(max_m);
   return int8_ ? int8_->scratch_bytes(max_m) : bf16_->scratch_bytes(max_m);
 }
 
 std::string GemmOp::explain() const {
+  if (fp4_) return fp4_->explain();
   if (int4_) return int4_->explain();
   if (fp8_) return fp8_->explain();
   return int8_ ? int8_->explain() : bf16_->explain();
@@ -288,6 +314,7 @@ Status GemmOp::run(const Args& args, Span<std::byte> scratch) const {
     return int8_->run({args.a, args.a_scale, &packed_, args.c, args.bias, args.residual}, scratch);
   }
   if (int4_) return int4_->run({args.a, &packed_, args.c, args.bias, args.residual}, scratch);
+  if (fp4_) return fp4_->run({args.a, &packed_, args.c, args.bias, args.residual}, scratch);
   if (fp8_) return fp8_->run({args.a, &packed_, args.c, args.bias, args.residual}, scratch);
   return bf16_->run({args.a, &packed_, args.c, args.bias, args.residual}, scratch);
 }
@@ -346,6 +373,14 @@ reference::Exact exact_answer(const GemmCase& g, GemmData& data) {
     args.bias = data.bias.vector();
     args.residual = data.residual_view(g);
     exact = reference::int4_gemm_exact(g.int4_shape().desc, args);
+  } else if (g.is_fp4()) {
+    reference::Fp4GemmArgs args;
+    args.a = data.a.view();
+    args.weights = data.fp4[0].weights();
+    if (g.gate_up()) args.up_weights = data.fp4[1].weights();
+    args.bias = data.bias.vector();
+    args.residual = data.residual_view(g);
+    exact = reference::fp4_gemm_exact(g.fp4_desc(), args);
   } else if (g.is_fp8()) {
     reference::Fp8GemmArgs args;
     args.a = data.a.view();

@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "quern/bf16_gemm.h"
+#include "quern/fp4_gemm.h"
 #include "quern/fp8_gemm.h"
 #include "quern/int4_gemm.h"
 #include "quern/int8_gemm.h"
 #include "quern/problem.h"
 #include "reference/exact.h"
 #include "tests/ops/case_values.h"
+#include "tests/ops/fp4_operands.h"
 #include "tests/ops/int4_operands.h"
 #include "tests/support/test_matrix.h"
 
@@ -23,7 +25,7 @@
 namespace quern::test {
 
 /// An op with its activation mode: "bf16", "w8a8_bf16", "w8a8_f32", "w8a8_given", "w8a16", "w4a16",
-/// "w4a8", "fp8".
+/// "w4a8", "fp8", "nvfp4".
 struct GemmKind {
   const char* name;
   const char* op;
@@ -43,10 +45,14 @@ inline constexpr GemmKind kInt4Kinds[] = {
     {"w4a8", "int4_gemm", Int8Activations::kDynamicS8, DType::kBF16},
 };
 inline constexpr GemmKind kFp8Kind = {"fp8", "fp8_gemm", Int8Activations::kDynamicS8, DType::kBF16};
+inline constexpr GemmKind kFp4Kinds[] = {
+    {"nvfp4", "fp4_gemm", Int8Activations::kDynamicS8, DType::kBF16},
+};
 inline std::vector<GemmKind> all_gemm_kinds() {
   std::vector<GemmKind> kinds(std::begin(kGemmKinds), std::end(kGemmKinds));
   kinds.insert(kinds.end(), std::begin(kInt4Kinds), std::end(kInt4Kinds));
   kinds.push_back(kFp8Kind);
+  kinds.insert(kinds.end(), std::begin(kFp4Kinds), std::end(kFp4Kinds));
   return kinds;
 }
 
@@ -55,6 +61,7 @@ struct GemmCase : CaseValues {
   DType scale = DType::kF32;  ///< type of int8 and fp8 weights' scales (int4: problem.scale)
   Int4Storage storage = Int4Storage::kGptq;
   int32_t zero_offset = 0;
+  Fp4Global global_is = Fp4Global::kMultiplier;
   GroupOrder order = GroupOrder::kAny;  ///< of g_idx, with problem.act_order
   int64_t a_pad = 0;                    ///< row_stride - cols of each matrix
   int64_t w_pad = 0;
@@ -68,7 +75,11 @@ struct GemmCase : CaseValues {
   bool is_fp8() const { return problem.op == "fp8_gemm"; }
   /// Weights have scales by groups of K.
   bool grouped() const { return is_int4() || is_fp8(); }
+  bool is_fp4() const { return problem.op == "fp4_gemm"; }
+  /// Weights are in GemmData::w, a code or number an element.
+  bool has_plain_weights() const { return !is_int4() && !is_fp4(); }
   Int4Shape int4_shape() const;
+  Fp4GemmDesc fp4_desc() const;
   Fp8GemmDesc fp8_desc() const;
   bool gate_up() const { return problem.epilogue.activation == Activation::kSiluMul; }
   int parts() const { return gate_up() ? 2 : 1; }
@@ -97,6 +108,7 @@ struct GemmData {
   /// In place of w and w_scale where the op is int4_gemm.
   Int4Operand int4[2];
   TestMatrix g_idx;
+  Fp4Operand fp4[2];  ///< where it is fp4_gemm
 
   Int4Weights int4_weights(int part) const { return int4[part].weights(g_idx); }
   Fp8Weights fp8_weights(int part) const { return {w[part].view(), w_scale[part].view()}; }
@@ -114,9 +126,10 @@ class GemmOp {
   Status pack(const GemmData& data);
   /// pack() or pack_gate_up(), whatever the plan is for.
   Status pack_as(const GemmData& data, bool gate_up);
-  /// Weights (and with int8 their scales, with fp8 the one of all) that are not a GemmData's; not
-  /// for int4_gemm.
+  /// Weights (and with int8 their scales, with fp8 the one of all) that are not a GemmData's; only
+  /// for plain weights.
   Status pack_view(const MatrixView& w, const VectorView& scale);
+  Status pack_fp4(const Fp4Weights& w);
   Status pack_fp8(const Fp8Weights& w);
   Status pack_int4(const Int4Weights& w, const PackProgress& progress = {});
   const PackedWeights& packed() const { return packed_; }
@@ -142,6 +155,7 @@ class GemmOp {
   std::optional<Bf16Gemm> bf16_;
   std::optional<Int4Gemm> int4_;
   std::optional<Fp8Gemm> fp8_;
+  std::optional<Fp4Gemm> fp4_;
   bool gate_up_ = false;
   PackedWeights packed_;
 };

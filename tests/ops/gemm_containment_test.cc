@@ -103,8 +103,9 @@ TEST_P(GemmContainmentTest, RowScale) {
 
 TEST_P(GemmContainmentTest, ColumnScale) {
   if (std::strcmp(kind().op, "bf16_gemm") == 0) GTEST_SKIP() << "bf16 weights have no scale";
+  if (std::strcmp(kind().op, "fp4_gemm") == 0) GTEST_SKIP() << "a NaN scale is refused";
   for (const GemmCase& c : containment_cases(kind())) {
-    for (int part = 0; part < c.parts() && !c.grouped(); ++part) {
+    for (int part = 0; part < c.parts() && !c.grouped() && !c.is_fp4(); ++part) {
       expect_contained(
           ctx(), c, [part](GemmData& d) { d.w_scale[part].set(0, 18, std::nan("")); },
           [](int64_t, int64_t j) { return j == 18; }, is_nan);

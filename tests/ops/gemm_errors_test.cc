@@ -189,7 +189,8 @@ TEST_P(GemmErrorsTest, Weights) {
 }
 
 TEST_P(GemmErrorsTest, Pack) {
-  if (is_int4()) GTEST_SKIP() << "Int4ErrorsTest has what stored int4 weights can get wrong";
+  if (!has_plain_weights())
+    GTEST_SKIP() << "Int4ErrorsTest and Fp4ErrorsTest have what these get wrong";
   const GemmCase c = make_case(kind(), 1, 20, 30);
   GemmData data(c);
   Result<GemmOp> op = GemmOp::create(ctx(), c);
@@ -267,7 +268,7 @@ TEST_P(GemmErrorsTest, Desc) {
 
 // bug_log B16: sizes whose bytes do not fit 64 bits, or any memory. pack() sees them first.
 TEST_P(GemmErrorsTest, PackedSizesThatCannotBe) {
-  if (is_int4()) GTEST_SKIP() << "Int4ErrorsTest has them";
+  if (!has_plain_weights()) GTEST_SKIP() << "Int4ErrorsTest and Fp4ErrorsTest have them";
   const int64_t sizes[][2] = {{int64_t{1} << 47, 1 << 20},
                               {int64_t{1} << 47, 1 << 16},
                               {(int64_t{1} << 48) - 1, 1 << 24},

@@ -93,7 +93,7 @@ TEST_P(GemmFastestTest, MachinesThatAreSlowAtBf16Dots) {
     const bool fmas = float_sums() && (!bf16 || vendor == kGenuineIntel);
     const std::string kernel = few_rows_kernel(other);
     // Weights in groups decode to bf16 with or without dot products: their kernels have one name.
-    if (!is_int4() && !is_fp8()) {
+    if (!is_int4() && !is_fp8() && !is_fp4()) {
       EXPECT_EQ(kernel.rfind(family + (fmas ? "_fma.avx512." : ".avx512."), 0), 0u) << kernel;
     }
     EXPECT_EQ(bits(other, Invariance::kFastest, data, kFewRows), few);

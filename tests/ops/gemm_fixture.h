@@ -26,6 +26,9 @@ class GemmTest : public ::testing::TestWithParam<std::tuple<TestIsa, GemmKind>> 
   const GemmKind& kind() const { return std::get<1>(GetParam()); }
   bool is_fp8() const { return std::string(kind().op) == "fp8_gemm"; }
   bool is_int4() const { return std::string(kind().op) == "int4_gemm"; }
+  bool is_fp4() const { return std::string(kind().op) == "fp4_gemm"; }
+  /// As GemmCase::has_plain_weights().
+  bool has_plain_weights() const { return !is_int4() && !is_fp4(); }
   const Context& ctx() const { return shared_context(isa()); }
 };
 

@@ -51,7 +51,8 @@ TEST_P(GemmMemoryTest, PackedBytesAreAllInitialised) {  // bug_log B14
 }
 
 TEST_P(GemmMemoryTest, PackedBytesAreThoseOfTheLayout) {
-  if (is_int4() || is_fp8()) GTEST_SKIP() << "the tests of their packing look at theirs";
+  if (is_int4() || is_fp8() || is_fp4())
+    GTEST_SKIP() << "the tests of their packing look at theirs";
   GemmCase c = make_case(kind(), 1, 19, 7);
   GemmData data(c);
   Result<GemmOp> op = GemmOp::create(ctx(), c);
@@ -82,7 +83,7 @@ TEST_P(GemmMemoryTest, PackedBytesAreThoseOfTheLayout) {
 
 // Rows 2^30 elements apart: byte offsets pass 2^31 and 2^32 in A, C, the residual and the weights.
 TEST_P(GemmMemoryTest, RowsFarApart) {
-  if (is_int4()) GTEST_SKIP() << "Int4MemoryTest has stored words far apart";
+  if (!has_plain_weights()) GTEST_SKIP() << "Int4MemoryTest and Fp4MemoryTest have codes far apart";
   const int64_t stride = (int64_t{1} << 30) + 3;
   const GemmCase c = [this] {
     GemmCase g = make_case(kind(), 5, 18, 33);
@@ -121,7 +122,7 @@ TEST_P(GemmMemoryTest, RowsFarApart) {
 
 // B08: a million columns of depth 1, and N = 2^29 where a night allows it.
 TEST_P(GemmMemoryTest, ManyColumnsOfDepthOneSlow) {
-  if (is_int4()) GTEST_SKIP() << "Int4MemoryTest has many columns";
+  if (!has_plain_weights()) GTEST_SKIP() << "Int4MemoryTest and Fp4MemoryTest have many columns";
   std::vector<int64_t> widths = {(int64_t{1} << 20) + 5};
   if (property_cases() >= 1000000) widths.push_back(int64_t{1} << 29);
   for (const int64_t n : widths) {

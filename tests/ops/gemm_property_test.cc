@@ -25,7 +25,7 @@ void PrintTo(const Shard& s, std::ostream* out) {
 std::vector<Shard> shards() {
   std::vector<Shard> out;
   for (const TestIsa& isa : isas_to_test()) {
-    for (const char* op : {"bf16_gemm", "fp8_gemm", "int4_gemm", "int8_gemm"}) {
+    for (const char* op : {"bf16_gemm", "fp4_gemm", "fp8_gemm", "int4_gemm", "int8_gemm"}) {
       // A level that is skipped says so once, not once a shard.
       const int count = isa.skip_reason.empty() ? kPropertyShards : 1;
       for (int shard = 0; shard < count; ++shard) out.push_back({isa, op, shard});
@@ -67,7 +67,7 @@ GemmCase threads_case(const std::string& op, uint64_t seed) {
   Rng rng(seed);
   c.problem.m = rng.one_in(3) ? rng.in(1, 4) : rng.in(1, 70);
   c.problem.n = rng.in(1, 500);
-  const int64_t weights = c.is_int4()                 ? 200 << 10
+  const int64_t weights = c.is_int4() || c.is_fp4()   ? 200 << 10
                           : c.is_int8() || c.is_fp8() ? 100 << 10
                                                       : 50 << 10;
   c.problem.k = weights / c.problem.n + rng.in(1, 70);

@@ -29,7 +29,7 @@ void fill_one_sided(const GemmCase& c, GemmData& data) {
   };
   fill(data.a);
   // Codes of int4 stay as they are: their sums fit 32 bits at every depth that it takes.
-  for (int part = 0; part < c.parts() && !c.grouped(); ++part) fill(data.w[part]);
+  for (int part = 0; part < c.parts() && !c.grouped() && !c.is_fp4(); ++part) fill(data.w[part]);
 }
 
 GemmCase long_case(const GemmKind& kind, const char* shape, uint64_t variant) {

@@ -31,8 +31,9 @@ TEST(Problem, EverySizeOfTheOpIsWrittenZerosToo) {
     const char* call;
     const char* plan;
   } names[] = {{"quantize_rows", "/m:0/k:0", "/k:0"},     {"int4_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
-               {"fp8_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},  {"int8_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
-               {"bf16_gemm", "/m:0/n:0/k:0", "/n:0/k:0"}, {"bmm", "/b:0/m:0/n:0/k:0", "/n:0/k:0"}};
+               {"fp4_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},  {"fp8_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
+               {"int8_gemm", "/m:0/n:0/k:0", "/n:0/k:0"}, {"bf16_gemm", "/m:0/n:0/k:0", "/n:0/k:0"},
+               {"bmm", "/b:0/m:0/n:0/k:0", "/n:0/k:0"}};
   for (const auto& name : names) {
     Problem p;
     p.op = name.op;
@@ -115,6 +116,21 @@ TEST(Problem, FieldsOfInt4Weights) {
   EXPECT_EQ(to_string(*plain), "int4_gemm/m:0/n:0/k:0");
 }
 
+TEST(Problem, FormatsOfFp4Weights) {
+  Problem p;
+  p.op = "fp4_gemm";
+  p.m = 1;
+  p.n = 16;
+  p.k = 32;
+  EXPECT_EQ(to_string(p), "fp4_gemm/m:1/n:16/k:32");
+  p.fp4 = Fp4Format::kMxfp4;
+  EXPECT_EQ(to_string(p), "fp4_gemm/m:1/n:16/k:32/w:mxfp4");
+  const auto back = parse_problem("fp4_gemm/m:1/n:16/k:32/w:mxfp4");
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(back->fp4, Fp4Format::kMxfp4);
+  EXPECT_FALSE(*back == *parse_problem("fp4_gemm/m:1/n:16/k:32/w:nvfp4"));
+}
+
 TEST(Problem, FieldsOfFp8Weights) {
   Problem p;
   p.op = "fp8_gemm";
@@ -172,7 +188,7 @@ TEST(Problem, ExplicitDefaultsAndLimits) {
   EXPECT_EQ(r->threads, INT32_MAX);
   EXPECT_FALSE(r->cold);
   for (const char* op :
-       {"quantize_rows", "int4_gemm", "fp8_gemm", "int8_gemm", "bf16_gemm", "bmm"}) {
+       {"quantize_rows", "int4_gemm", "fp4_gemm", "fp8_gemm", "int8_gemm", "bf16_gemm", "bmm"}) {
     EXPECT_TRUE(parse_problem(op).ok()) << op;
   }
 }
@@ -199,6 +215,11 @@ const BadProblem kBadProblems[] = {
     {"int4_gemm/w:s8", 10, "fp8_gemm only"},
     {"int4_gemm/bn:1", 10, "fp8_gemm only"},
     {"bmm/bk:1", 4, "fp8_gemm only"},
+    {"fp4_gemm/w:s8", 11, "w of fp4_gemm"},
+    {"bmm/w:nvfp4", 6, "w of bmm"},
+    {"fp4_gemm/b:1", 9, "bmm only"},
+    {"fp4_gemm/bk:1", 9, "fp8_gemm only"},
+    {"fp4_gemm/act:bf16", 9, "int8_gemm only"},
     {"fp8_gemm/w:bf16", 11, "w of fp8_gemm"},
     {"fp8_gemm/w:e2m1", 11, "w of fp8_gemm"},
     {"fp8_gemm/bk:1/bn:1", 14, "order"},
@@ -307,8 +328,8 @@ Problem random_problem(test::Rng& rng) {
   constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
                               DType::kS8,  DType::kU8,   DType::kS32};
   Problem p;
-  p.op = rng.pick(std::initializer_list<const char*>{"quantize_rows", "int4_gemm", "fp8_gemm",
-                                                     "int8_gemm", "bf16_gemm", "bmm"});
+  p.op = rng.pick(std::initializer_list<const char*>{"quantize_rows", "int4_gemm", "fp4_gemm",
+                                                     "fp8_gemm", "int8_gemm", "bf16_gemm", "bmm"});
   p.m = number();
   p.n = number();
   p.k = number();
@@ -319,6 +340,7 @@ Problem random_problem(test::Rng& rng) {
     p.batch = number();
     p.b = static_cast<BmmOperand>(rng.in(0, 3));
   }
+  if (p.op == "fp4_gemm") p.fp4 = static_cast<Fp4Format>(rng.in(0, 1));
   if (p.op == "int4_gemm") {
     p.activations = rng.one_in(2) ? Int8Activations::kBF16 : Int8Activations::kDynamicS8;
     p.zeros = static_cast<Int4Zeros>(rng.in(0, 2));

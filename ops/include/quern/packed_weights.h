@@ -46,10 +46,17 @@ enum class WeightLayout : uint32_t {
   kE4M3Vnni2N16GateUp = 0x0512,
   kE5M2Vnni2N16 = 0x0521,
   kE5M2Vnni2N16GateUp = 0x0522,
+  /// NVFP4: e2m1 codes, lines as those of u4. K is padded to 4 lines, which decode to a whole AMX
+  /// tile. The sign of a block scale is in its codes; 0 where the scale is 0, beyond N and beyond
+  /// K. Then one f32 for each of the padded columns, the scale of its matrix, zero beyond N. Then,
+  /// from a multiple of 64 bytes on, block scales [panel][16 depths][16]: a byte t stands for the
+  /// bf16 number whose bits are those of 512 less 16 t; 0 where there is none.
+  kNvfp4N16 = 0x0711,
+  kNvfp4N16GateUp = 0x0712,
 };
 
 /// "bf16.vnni2.n16.v2", "u8.vnni4.n16.v2", "u4.vnni8.n16.v1", "e4m3.vnni2.n16.v1",
-/// "e5m2.vnni2.n16.v1", with ".gateup" where panels alternate.
+/// "e5m2.vnni2.n16.v1", "nvfp4.n16.v1", with ".gateup" where panels alternate.
 QUERN_API const char* to_string(WeightLayout layout) noexcept;
 
 struct MapWeightsOptions {
@@ -95,6 +102,8 @@ class QUERN_API PackedWeights {
   int64_t panel_bytes() const noexcept { return panel_bytes_; }
   /// One f32 a padded column. Null where the layout has none.
   const float* scales() const noexcept;
+  /// Of the nvfp4 layouts. Null for the others.
+  const uint8_t* block_scales() const noexcept;
 
   /// Of layouts with groups of K (int4, fp8); 0 for the others. Columns of K that share a scale, at
   /// most k, and how many such groups there are as packed: act_order cuts one with more columns
@@ -120,6 +129,7 @@ class QUERN_API PackedWeights {
   size_t scale_offset_ = 0;
   size_t zero_offset_ = 0;
   size_t order_offset_ = 0;
+  size_t block_offset_ = 0;
   int64_t group_ = 0;
   int64_t groups_ = 0;
   DType scale_dtype_ = DType::kF32;

@@ -8,6 +8,7 @@
 #include "quern/dtype.h"
 #include "quern/epilogue.h"
 #include "quern/export.h"
+#include "quern/fp4_weights.h"
 #include "quern/int4_weights.h"
 #include "quern/int8_activations.h"
 #include "quern/isa.h"
@@ -23,9 +24,10 @@ inline namespace v0 {
 ///   int8_gemm/m:1/n:4096/k:4096/a:bf16/act:s8dyn/c:bf16/epi:bias+silu_mul/isa:avx512/thr:2/cold:1
 ///   int4_gemm/m:1/n:4096/k:4096/g:128/act:bf16/z:u4/s:bf16/order:1/isa:amx
 ///   fp8_gemm/m:1/n:4096/k:4096/bn:128/bk:128/w:e5m2/thr:2
+///   fp4_gemm/m:1/n:4096/k:4096/w:mxfp4/thr:2
 ///   bmm/b:128/m:1/n:512/k:128/w:s8/isa:avx512/thr:2/cold:1
 struct Problem {
-  /// "quantize_rows", "int4_gemm", "fp8_gemm", "int8_gemm", "bf16_gemm", "bmm"
+  /// "quantize_rows", "int4_gemm", "fp8_gemm", "fp4_gemm", "int8_gemm", "bf16_gemm", "bmm"
   std::string op;
   int64_t batch = 0;       ///< b: (bmm only)
   int64_t m = 0;           ///< m:
@@ -39,6 +41,7 @@ struct Problem {
   Int8Activations activations = Int8Activations::kDynamicS8;
   BmmOperand b = BmmOperand::kBF16;         ///< w: bf16, s8, nk, kn (bmm only)
   DType weights = DType::kE4M3;             ///< w: e4m3, e5m2 (fp8_gemm only)
+  Fp4Format fp4 = Fp4Format::kNvfp4;        ///< w: nvfp4, mxfp4 (fp4_gemm only)
   Int4Zeros zeros = Int4Zeros::kSymmetric;  ///< z: sym, u4, f32 (int4_gemm only)
   DType scale = DType::kF16;                ///< s: f16, bf16, f32 (int4_gemm only)
   bool act_order = false;                   ///< order:1 (int4_gemm only)
