@@ -157,7 +157,10 @@ Status c_enum(int32_t value, const char* name, Enum* to) noexcept {
 
 /// `text` says what is wrong with a value that is no DType.
 inline Status c_dtype(int32_t value, const char* text, const char* name, DType* to) noexcept {
-  if (value < 0 || value > static_cast<int32_t>(DType::kS32)) return c_invalid(text, name, value);
+  // Of packed weights only: no operand has a type without whole bytes.
+  const bool known = value >= 0 && value <= static_cast<int32_t>(DType::kE8M0) &&
+                     size_of(static_cast<DType>(value)) != 0;
+  if (!known) return c_invalid(text, name, value);
   *to = static_cast<DType>(value);
   return {};
 }

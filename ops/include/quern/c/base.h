@@ -51,7 +51,17 @@ QUERN_API void quern_string_free(char* string);
 
 /* ---- Element types and operands */
 
-enum { QUERN_F32 = 0, QUERN_BF16 = 1, QUERN_F16 = 2, QUERN_S8 = 3, QUERN_U8 = 4, QUERN_S32 = 5 };
+enum {
+  QUERN_F32 = 0,
+  QUERN_BF16 = 1,
+  QUERN_F16 = 2,
+  QUERN_S8 = 3,
+  QUERN_U8 = 4,
+  QUERN_S32 = 5,
+  QUERN_E4M3 = 7, /* 8-bit floats, as quern/dtype.h has them */
+  QUERN_E5M2 = 8,
+  QUERN_E8M0 = 10
+};
 
 /* Row-major and not owned. row_stride is in elements; 0 means dense (= cols). Where an operand is
  * not wanted, all of it is zero. */
