@@ -18,6 +18,8 @@ struct Entry {
 constexpr Entry kEntries[] = {
     {"int4_gemm", [](const Problem& p, const CaseEnv& e) { return make_int4_case(p, e); },
      explain_int4},
+    {"fp4_gemm", [](const Problem& p, const CaseEnv& e) { return make_fp4_case(p, e); },
+     explain_fp4},
     {"fp8_gemm", [](const Problem& p, const CaseEnv& e) { return make_fp8_case(p, e); },
      explain_fp8},
     {"int8_gemm", [](const Problem& p, const CaseEnv& e) { return make_int8_case(p, e); },

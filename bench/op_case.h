@@ -13,6 +13,7 @@
 #include "quern/bf16_gemm.h"
 #include "quern/bmm.h"
 #include "quern/context.h"
+#include "quern/fp4_gemm.h"
 #include "quern/fp8_gemm.h"
 #include "quern/int4_gemm.h"
 #include "quern/int8_gemm.h"
@@ -80,6 +81,7 @@ std::string explain(const Problem& problem, const Context& ctx);
 
 /// The op that a case calls; a test puts a wrong one in its place to see that the check finds it.
 using Int4Call = std::function<Status(const Int4Gemm&, const Int4GemmArgs&, Span<std::byte>)>;
+using Fp4Call = std::function<Status(const Fp4Gemm&, const Fp4GemmArgs&, Span<std::byte>)>;
 using Fp8Call = std::function<Status(const Fp8Gemm&, const Fp8GemmArgs&, Span<std::byte>)>;
 using Int8Call = std::function<Status(const Int8Gemm&, const Int8GemmArgs&, Span<std::byte>)>;
 using Bf16Call = std::function<Status(const Bf16Gemm&, const Bf16GemmArgs&, Span<std::byte>)>;
@@ -88,6 +90,8 @@ using QuantizeCall = std::function<Status(const QuantizeRows&, const QuantizeRow
 
 std::unique_ptr<OpCase> make_int4_case(const Problem& problem, const CaseEnv& env,
                                        Int4Call call = nullptr);
+std::unique_ptr<OpCase> make_fp4_case(const Problem& problem, const CaseEnv& env,
+                                      Fp4Call call = nullptr);
 std::unique_ptr<OpCase> make_fp8_case(const Problem& problem, const CaseEnv& env,
                                       Fp8Call call = nullptr);
 std::unique_ptr<OpCase> make_int8_case(const Problem& problem, const CaseEnv& env,
@@ -99,6 +103,7 @@ std::unique_ptr<OpCase> make_bmm_case(const Problem& problem, const CaseEnv& env
 std::unique_ptr<OpCase> make_quantize_case(const Problem& problem, const CaseEnv& env,
                                            QuantizeCall call = nullptr);
 std::string explain_int4(const Problem& problem, const Context& ctx);
+std::string explain_fp4(const Problem& problem, const Context& ctx);
 std::string explain_fp8(const Problem& problem, const Context& ctx);
 std::string explain_int8(const Problem& problem, const Context& ctx);
 std::string explain_bf16(const Problem& problem, const Context& ctx);

@@ -154,10 +154,10 @@ Options parse_options(const std::vector<std::string>& arguments) {
   app.add_option("--shapes", options.shapes,
                  "NxK[,NxK...], a file of 'N x K' lines, or qwen3_5, deepseek_v3, edges");
   app.add_option("--ops", options.ops,
-                 "int4_gemm, fp8_gemm, int8_gemm, bf16_gemm, bmm, quantize_rows")
+                 "int4_gemm, fp4_gemm, fp8_gemm, int8_gemm, bf16_gemm, bmm, quantize_rows")
       ->delimiter(',')
       ->check(CLI::IsMember(
-          {"int4_gemm", "fp8_gemm", "int8_gemm", "bf16_gemm", "bmm", "quantize_rows"}));
+          {"int4_gemm", "fp4_gemm", "fp8_gemm", "int8_gemm", "bf16_gemm", "bmm", "quantize_rows"}));
   app.add_option("--m", words.m, "Row counts")->option_text("LIST");
   app.add_option("--batch", words.batch, "Matrices of bmm; default 128")->option_text("LIST");
   app.add_option("--group", words.group,

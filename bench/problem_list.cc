@@ -195,6 +195,7 @@ void require_meant(const Problem& p, const std::string& text) {
     const Epilogue& e = p.epilogue;
     if (e.bias || e.residual || e.activation != Activation::kNone) refuse("bmm has no epilogue");
   }
+  if (p.op == "fp4_gemm" && p.a != DType::kBF16) refuse("fp4_gemm takes a:bf16 only");
   if (p.op == "fp8_gemm" && p.a != DType::kBF16) refuse("fp8_gemm takes a:bf16 only");
   if (p.op == "bf16_gemm" && p.a != DType::kBF16) refuse("bf16_gemm takes a:bf16 only");
 }

@@ -280,6 +280,8 @@ TEST_F(RealOps, RightResultsPass) {
                            "int4_gemm/m:5/n:200/k:300/g:128/z:f32/s:bf16/epi:bias/thr:2",
                            "int4_gemm/m:7/n:40/k:129/g:24/act:bf16/z:u4/thr:2",
                            "int4_gemm/m:2/n:40/k:128/g:128/act:bf16/order:1/epi:silu_mul/thr:1",
+                           "fp4_gemm/m:3/n:33/k:65/thr:2",
+                           "fp4_gemm/m:40/n:200/k:300/c:f32/epi:silu_mul/thr:1",
                            "fp8_gemm/m:3/n:33/k:65/bn:8/bk:32/thr:2",
                            "fp8_gemm/m:1/n:200/k:300/bn:128/bk:128/w:e5m2/epi:bias/thr:1",
                            "fp8_gemm/m:300/n:300/k:300/bn:1/epi:silu_mul/thr:2",
@@ -297,7 +299,8 @@ TEST_F(RealOps, RightResultsPass) {
     // Sums of integers are exact; a float sum, or SiLU, has a bound.
     const std::string name = text;
     const bool exact = name.find("bf16_gemm") != 0 && name.find("fp8_gemm") != 0 &&
-                       name.find("bmm") != 0 && name.find("act:bf16") == std::string::npos &&
+                       name.find("fp4_gemm") != 0 && name.find("bmm") != 0 &&
+                       name.find("act:bf16") == std::string::npos &&
                        name.find("silu_mul") == std::string::npos;
     EXPECT_EQ(row.verified, exact ? Verified::kEqual : Verified::kWithinBound) << text;
     // amx where the machine has it: what the plan chose for these rows.
