@@ -264,6 +264,7 @@ std::vector<float> logits_of(const std::string& path, const Mode& run) {
   options.backend = run.backend;
   options.act = run.act;
   options.isa = run.isa;
+  options.kv_cache = run.kv_cache;
   options.threads = 2;
   Session session(options);
   std::vector<int32_t> ids;

@@ -49,6 +49,7 @@ struct Mode {
   std::string backend;
   std::string act;
   std::string isa = "auto";
+  std::string kv_cache = "auto";
 };
 
 /// Of 40 fixed tokens.

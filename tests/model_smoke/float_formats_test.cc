@@ -1,0 +1,229 @@
+// FP8 and NVFP4 checkpoints: loading-rules.md B16, B17 and the formats of D that have no golden
+// set, re-encoded from those that have.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "model_smoke/metrics.h"
+#include "model_smoke/session.h"
+#include "tests/model_smoke/float_model.h"
+#include "tests/model_smoke/int4_model.h"
+#include "tests/support/source_dir.h"
+
+namespace quern::smoke {
+namespace {
+
+using test::BendMatrix;
+using test::FloatFile;
+using test::FloatMatrix;
+using test::logits_of;
+using test::Mode;
+using test::TempDir;
+using test::TestModel;
+using test::tiny_float_model;
+using test::TinyFloat;
+
+constexpr char kNvfp4[] = "/model_smoke/checkpoints/qwen35_docs.nvfp4_all";
+constexpr char kFp8Block[] = "/../shared/goldens/public/qwen35_dense.fp8_block";
+
+const Mode kF32{"reference", "f32"}, kBF16{"reference", "bf16"};
+
+std::vector<float> logits(const TestModel& model, const Mode& run) {
+  const TempDir dir;
+  model.write(dir);
+  return logits_of(dir.path(), run);
+}
+
+double distance(const std::vector<float>& actual, const std::vector<float>& expected) {
+  LogitStats stats;
+  stats.add(expected.data(), actual.data(), 1, static_cast<int64_t>(expected.size()));
+  return stats.relative_rms();
+}
+
+/// e4m3 codes of the golden file with one power of two for the tensor, or one for each row: numbers
+/// that bf16 holds.
+BendMatrix powers_of_two(bool by_row) {
+  return [by_row](const std::string&, FloatMatrix& m) {
+    const int exponent = std::ilogb(m.scale.front());
+    m.block_n = by_row ? 1 : -1;
+    m.block_k = -1;
+    m.scale.clear();
+    for (int64_t r = 0; r < m.scale_rows(); ++r) {
+      m.scale.push_back(std::ldexp(1.0f, exponent - static_cast<int>(r % 3)));
+    }
+  };
+}
+
+/// The weights in every one of the forms give the bits of the same numbers in a plain file.
+void expect_plain_logits(const std::string& source, const std::vector<FloatFile>& files,
+                         const BendMatrix& bend) {
+  const std::string path = quern::test::source_dir() + source;
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is no part of the tree";
+  const std::vector<float> expected =
+      logits(reencoded_float(path, FloatFile::kPlain, bend), kF32);
+  for (const FloatFile file : files) {
+    EXPECT_EQ(logits(reencoded_float(path, file, bend), kF32), expected) << name_of(file);
+  }
+}
+
+TEST(LoadingRules, D_Fp8Block) {
+  expect_plain_logits(kFp8Block, {FloatFile::kFp8Block}, {});
+}
+TEST(LoadingRules, D_Fp8PerTensor) {
+  expect_plain_logits(kFp8Block, {FloatFile::kFp8, FloatFile::kCtFp8}, powers_of_two(false));
+}
+TEST(LoadingRules, D_Fp8PerChannel) {
+  expect_plain_logits(kFp8Block, {FloatFile::kFp8, FloatFile::kCtFp8}, powers_of_two(true));
+}
+TEST(LoadingRules, D_ModelOptFp8) {
+  expect_plain_logits(kFp8Block, {FloatFile::kModelOptFp8}, powers_of_two(false));
+  expect_plain_logits(kFp8Block, {FloatFile::kModelOptFp8}, powers_of_two(true));
+}
+
+/// Against the source itself, its FP8 cache and all.
+void expect_source_logits(const std::vector<FloatFile>& files, const BendMatrix& bend) {
+  const std::string path = quern::test::source_dir() + kNvfp4;
+  const TestModel source = reencoded_float(path, FloatFile::kModelOptNvfp4, bend);
+  for (const Mode& run : {kF32, kBF16}) {
+    const std::vector<float> expected = logits(source, run);
+    if (!bend) {
+      EXPECT_EQ(expected, logits_of(path, run));
+    }
+    for (const FloatFile file : files) {
+      EXPECT_EQ(logits(reencoded_float(path, file, bend), run), expected) << name_of(file);
+    }
+  }
+}
+
+TEST(LoadingRules, D_ModelOptNvfp4) {
+  expect_source_logits({FloatFile::kNestedNvfp4, FloatFile::kBothNvfp4}, {});
+}
+TEST(LoadingRules, D_CompressedTensorsNvfp4) {
+  expect_source_logits({FloatFile::kCtNvfp4}, test::invertible_global);
+}
+/// Both ways of writing the global scale, and one read as the other would be far off.
+TEST(LoadingRules, B17_DivisorsAndMultipliers) {
+  const auto bend = [](const std::string& module, FloatMatrix& m) {
+    m.global *= module.ends_with("up_proj") ? 0.5f : 3.0f;
+    test::invertible_global(module, m);
+  };
+  const std::vector<float> multiplier =
+      logits(tiny_float_model({.file = FloatFile::kModelOptNvfp4, .bend = bend}), kF32);
+  const std::vector<float> divisor =
+      logits(tiny_float_model({.file = FloatFile::kCtNvfp4, .bend = bend}), kF32);
+  EXPECT_EQ(divisor, multiplier);
+  const auto inverse = [&](const std::string& module, FloatMatrix& m) {
+    bend(module, m);
+    m.global = 1.0f / m.global;
+  };
+  EXPECT_GT(distance(logits(tiny_float_model({.file = FloatFile::kCtNvfp4, .bend = inverse}), kF32),
+                     multiplier),
+            0.1);
+}
+
+/// Shapes that are multiples of nothing; lists of both kinds; every form of a tiny model against
+/// its numbers in a plain file.
+TEST(FloatForms, TinyModelsAgreeWithTheirNumbers) {
+  struct Blocks {
+    FloatFile file;
+    int64_t n, k;
+  };
+  const std::vector<Blocks> all = {
+      {FloatFile::kFp8Block, 8, 8},   {FloatFile::kFp8Block, 24, 10}, {FloatFile::kFp8Block, 5, 128},
+      {FloatFile::kFp8Block, 128, 7}, {FloatFile::kFp8, -1, -1},      {FloatFile::kFp8, 1, -1},
+      {FloatFile::kCtFp8, -1, -1},    {FloatFile::kCtFp8, 1, -1},     {FloatFile::kModelOptFp8, -1, -1},
+      {FloatFile::kModelOptFp8, 1, -1}};
+  for (const Blocks& b : all) {
+    for (const bool uniform : {false, true}) {
+      TinyFloat style{.file = b.file, .block_n = b.n, .block_k = b.k, .uniform = uniform};
+      const std::vector<float> actual = logits(tiny_float_model(style), kF32);
+      style.file = FloatFile::kPlain;
+      EXPECT_EQ(actual, logits(tiny_float_model(style), kF32))
+          << name_of(b.file) << " " << b.n << " x " << b.k;
+    }
+  }
+}
+
+/// loading-rules.md B16: gate and up, q, k and v, each with a global scale of its own (powers of
+/// two, so that the numbers are bf16's and the plain model multiplies the same ones).
+TEST(LoadingRules, B16_PartsKeepTheirGlobalScales) {
+  const auto bend = [](const std::string& module, FloatMatrix& m) {
+    m.global = 0x1p-6f;
+    if (module.ends_with("up_proj")) m.global = 0x1p-9f;
+    if (module.ends_with("k_proj")) m.global = 0x1p-8f;
+    if (module.ends_with("v_proj") || module.ends_with("in_proj_z")) m.global = 0x1p-5f;
+  };
+  const auto no_bend = [](const std::string&, FloatMatrix& m) { m.global = 0x1p-6f; };
+  const auto with = [](FloatFile file, const BendMatrix& how) {
+    // The codes of a model do not depend on the form: as NVFP4 first, then written plain.
+    TestModel m = tiny_float_model({.file = FloatFile::kModelOptNvfp4, .bend = how});
+    const TempDir dir;
+    m.write(dir);
+    return reencoded_float(dir.path(), file);
+  };
+  for (const FloatFile file : {FloatFile::kModelOptNvfp4, FloatFile::kCtNvfp4}) {
+    EXPECT_EQ(logits(with(file, bend), kF32), logits(with(FloatFile::kPlain, bend), kF32));
+    const std::vector<float> expected = logits(with(FloatFile::kPlainBf16, bend), kBF16);
+    EXPECT_LE(distance(logits(with(file, bend), kBF16), expected), 1e-3) << name_of(file);
+    EXPECT_GT(distance(logits(with(file, no_bend), kBF16), expected), 0.05) << name_of(file);
+  }
+}
+
+std::string info_of(const TestModel& model, const std::string& op_name,
+                    std::string LinearInfo::*field) {
+  const TempDir dir;
+  model.write(dir);
+  CommonOptions options;
+  options.model = dir.path();
+  options.backend = "reference";
+  options.act = "bf16";
+  Session session(options, Session::Purpose::kInspect);
+  for (const LinearOp* op : session.model().ops()) {
+    if (op->name().starts_with(op_name)) return op->info().*field;
+  }
+  return "no such op";
+}
+
+TEST(FloatForms, WhatIsJoinedAndWhy) {
+  const std::string q = "model.layers.1.self_attn.q_proj";
+  const std::string gate = "model.layers.0.mlp.gate_proj";
+  const auto joined = [&](const TinyFloat& style, const std::string& op) {
+    return info_of(tiny_float_model(style), op, &LinearInfo::joined);
+  };
+  EXPECT_EQ(joined({.block_n = 8}, q), "one matrix: one input, one format");
+  EXPECT_NE(joined({.block_n = 24}, q).find("behind 64 rows, not whole blocks of 24"),
+            std::string::npos);
+  EXPECT_NE(joined({.file = FloatFile::kFp8, .block_n = -1, .block_k = -1}, q)
+                .find("of a scale of its own"),
+            std::string::npos);
+  const auto other_k = [](const std::string& module, FloatMatrix& m) {
+    if (module.ends_with("k_proj") || module.ends_with("up_proj")) m.global *= 2;
+  };
+  EXPECT_EQ(joined({.file = FloatFile::kModelOptNvfp4}, q), "one matrix: one input, one format");
+  EXPECT_NE(joined({.file = FloatFile::kModelOptNvfp4, .bend = other_k}, q).find("global scale"),
+            std::string::npos);
+  EXPECT_EQ(joined({.file = FloatFile::kModelOptNvfp4, .bend = other_k}, gate),
+            "gate and up interleaved in one op, SiLU-mul in its epilogue");
+  EXPECT_EQ(joined({.block_n = 10, .block_k = 3}, gate),
+            "gate and up interleaved in one op, SiLU-mul in its epilogue");
+}
+
+TEST(FloatForms, InspectSaysWhy) {
+  const auto decided = [](FloatFile file, const std::string& op) {
+    return info_of(tiny_float_model({.file = file}), op, &LinearInfo::decided);
+  };
+  EXPECT_EQ(decided(FloatFile::kFp8Block, "model.layers.0.mlp.gate_proj"),
+            "quantized: weight is F8_E4M3; config.json has the target \"Linear\" and no "
+            "modules_to_not_convert entry for it");
+  EXPECT_EQ(decided(FloatFile::kNestedNvfp4, "lm_head"),
+            "plain: weight is BF16; hf_quant_config.json has the exclude_modules entry \"lm_head\"");
+  EXPECT_EQ(decided(FloatFile::kCtNvfp4, "model.layers.0.mlp.down_proj"),
+            "quantized: weight_packed is U8; config.json has the target \"Linear\" and no ignore "
+            "entry for it");
+}
+
+}  // namespace
+}  // namespace quern::smoke

@@ -1,0 +1,304 @@
+// loading-rules.md B7-B13: the scales of an FP8 key/value cache.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "model_smoke/goldens.h"
+#include "model_smoke/input_error.h"
+#include "model_smoke/kv_cache_plan.h"
+#include "model_smoke/session.h"
+#include "model_smoke/verify_run.h"
+#include "tests/model_smoke/float_model.h"
+#include "tests/model_smoke/int4_model.h"
+#include "tests/support/source_dir.h"
+
+namespace quern::smoke {
+namespace {
+
+using test::add_kv_scales;
+using test::Json;
+using test::logits_of;
+using test::TempDir;
+using test::TestModel;
+using test::TestTensor;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+const std::string kLayer = "model.layers.1.self_attn.";
+
+std::string f32(float x) {
+  return std::string(reinterpret_cast<const char*>(&x), 4);
+}
+
+KvAlgorithm algorithm_of(const Json& quant) {
+  return QuantConfig::parse({{"quantization_config", quant}}, "config.json").kv_algorithm();
+}
+Json with_kv(const char* key, const Json& kv) {
+  return {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}, {key, kv}};
+}
+
+/// A bf16 model whose config is one of a method that leaves every module out.
+TestModel tiny(const Json& kv) {
+  TestModel m = test::tiny_model();
+  m.config["quantization_config"] = {
+      {"quant_method", "fp8"}, {"modules_to_not_convert", {"model", "lm_head"}}};
+  if (!kv.is_null()) m.config["quantization_config"]["kv_cache_scheme"] = kv;
+  return m;
+}
+
+struct Planned {
+  KvCachePlan plan;
+  std::vector<std::string> warnings;
+  std::vector<Checkpoint::Ignored> ignored;
+};
+Planned plan_of(const TestModel& model, KvCacheChoice choice = KvCacheChoice::kAuto) {
+  const TempDir dir;
+  model.write(dir);
+  const ModelDir files(dir.path());
+  Checkpoint checkpoint = Checkpoint::open(files);
+  Planned out;
+  out.plan = plan_kv_cache(QuantConfig::load(files), load_model_config(files), "model.", choice,
+                           checkpoint);
+  out.warnings = checkpoint.warnings();
+  out.ignored = checkpoint.ignored();
+  return out;
+}
+
+TEST(LoadingRules, B7_NamesOfKvScales) {
+  const struct {
+    const char* name;
+    const char* attention;  ///< null: no scale of a cache
+    bool is_key;
+  } rows[] = {
+      {"model.layers.3.self_attn.k_proj.k_scale", "model.layers.3.self_attn", true},
+      {"model.layers.3.self_attn.v_proj.v_scale", "model.layers.3.self_attn", false},
+      {"model.language_model.layers.3.self_attn.k_proj.k_scale",
+       "model.language_model.layers.3.self_attn", true},
+      {"model.layers.3.self_attn.k_scale", "model.layers.3.self_attn", true},
+      {"model.layers.3.self_attn.k_proj.weight", nullptr, false},
+      {"model.layers.3.self_attn.k_proj.input_scale", nullptr, false},
+      {"model.layers.3.self_attn.k_proj.weight_scale", nullptr, false},
+      {"model.layers.3.self_attn.k_proj.v_scale", nullptr, false},
+      {"model.layers.3.self_attn.q_proj.k_scale", nullptr, false},
+      {"model.layers.3.mlp.experts.0.k_proj.k_scale", nullptr, false},
+      {"model.layers.3.cross_self_attn.k_proj.k_scale", nullptr, false},
+      {"lm_head.k_scale", nullptr, false},
+      {"lm_head.weight_scale", nullptr, false},
+  };
+  for (const auto& r : rows) {
+    const std::optional<KvScaleName> found = kv_scale_name(r.name);
+    ASSERT_EQ(found.has_value(), r.attention != nullptr) << r.name;
+    if (!found) continue;
+    EXPECT_EQ(found->attention, r.attention) << r.name;
+    EXPECT_EQ(found->is_key, r.is_key) << r.name;
+  }
+}
+
+/// Values reach the layer untouched, though q, k and v become one matrix.
+TEST(LoadingRules, B7_ValuesReachTheirLayer) {
+  TestModel m = tiny({{"type", "float"}, {"num_bits", 8}});
+  add_kv_scales(m, 0.0123456f, 0.765432f);
+  const Planned p = plan_of(m);
+  EXPECT_TRUE(p.plan.fp8);
+  EXPECT_EQ(p.plan.layer[1], (KvScales{0.0123456f, 0.765432f}));
+  EXPECT_TRUE(p.warnings.empty());
+}
+
+TEST(LoadingRules, B8_Slots) {
+  const KvScaleSlots declared(KvAlgorithm::kFp8, 4), other(KvAlgorithm::kOther, 4);
+  EXPECT_TRUE(declared.exist());
+  EXPECT_TRUE(other.exist());
+  EXPECT_EQ(declared.at(3), (KvScales{-1.0f, -1.0f}));
+  EXPECT_FALSE(KvScaleSlots(KvAlgorithm::kNone, 4).exist());
+  EXPECT_EQ(QuantConfig::parse(Json::object(), "config.json").kv_algorithm(), KvAlgorithm::kNone);
+  EXPECT_EQ(algorithm_of(with_kv("kv_cache_quant_algo", nullptr)), KvAlgorithm::kNone);
+  EXPECT_EQ(algorithm_of(with_kv("kv_cache_quant_algo", "auto")), KvAlgorithm::kOther);
+  EXPECT_EQ(algorithm_of(with_kv("kv_cache_quant_algo", "NVFP4")), KvAlgorithm::kOther);
+}
+
+TEST(LoadingRules, B8_WhenTheCacheIsFp8) {
+  const Json fp8 = {{"type", "float"}, {"num_bits", 8}};
+  const auto is_fp8 = [](const Json& kv, bool scales, KvCacheChoice choice) {
+    TestModel m = tiny(kv);
+    if (scales) add_kv_scales(m, 0.5f, 0.5f);
+    return plan_of(m, choice).plan.fp8;
+  };
+  using enum KvCacheChoice;
+  EXPECT_TRUE(is_fp8(fp8, false, kAuto));
+  EXPECT_TRUE(is_fp8(fp8, true, kAuto));
+  EXPECT_FALSE(is_fp8(fp8, true, kBF16));
+  EXPECT_FALSE(is_fp8("auto", false, kAuto));
+  EXPECT_TRUE(is_fp8("auto", true, kAuto));
+  EXPECT_TRUE(is_fp8("auto", false, kFp8));
+  EXPECT_FALSE(is_fp8(Json(), true, kAuto));  // no slots: the scales are ignored
+  EXPECT_TRUE(is_fp8(Json(), false, kFp8));
+  TestModel unquantized = test::tiny_model();
+  add_kv_scales(unquantized, 0.5f, 0.5f);
+  const Planned p = plan_of(unquantized, kFp8);
+  EXPECT_EQ(p.plan.layer[1], (KvScales{1.0f, 1.0f}));
+  EXPECT_EQ(p.ignored.size(), 2u);
+}
+
+TEST(LoadingRules, B9_ShapesOfKvScales) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{}, {1}, {2}, {1, 1}, {0}}) {
+    TestModel m = tiny("FP8");
+    add_kv_scales(m, 0.5f, 0.25f);
+    TestTensor& k = m.tensor(kLayer + "k_proj.k_scale");
+    k.shape = shape;
+    k.bytes = shape == std::vector<int64_t>{2} ? f32(0.5f) + f32(0.5f)
+              : shape == std::vector<int64_t>{0} ? std::string()
+                                                 : f32(0.5f);
+    const bool good = shape.empty() || shape == std::vector<int64_t>{1};
+    try {
+      EXPECT_EQ(plan_of(m).plan.layer[1], (KvScales{0.5f, 0.25f}));
+      EXPECT_TRUE(good);
+    } catch (const InputError& e) {
+      EXPECT_FALSE(good) << e.what();
+      EXPECT_NE(std::string(e.what()).find("per-tensor KV scale expected"), std::string::npos);
+      EXPECT_NE(std::string(e.what()).find("k_proj.k_scale"), std::string::npos);
+    }
+  }
+}
+
+TEST(LoadingRules, B10_AfterLoading) {
+  std::vector<std::string> reports;
+  const auto settled = [&](float k, float v) {
+    reports.clear();
+    return settled_kv_scales({k, v}, "model.layers.1.self_attn", "f", &reports);
+  };
+  EXPECT_EQ(settled(0.5f, 0.25f), (KvScales{0.5f, 0.25f}));
+  EXPECT_EQ(settled(-1, -1), (KvScales{1, 1}));
+  EXPECT_EQ(settled(0.5f, -1), (KvScales{0.5f, 0.5f}));
+  EXPECT_TRUE(reports.empty());
+  EXPECT_THROW((void)settled(-1, 0.5f), InputError);
+  for (const float bad : {0.0f, -0.5f, kInf, -kInf, std::nanf("")}) {
+    EXPECT_EQ(settled(0.5f, bad), (KvScales{0.5f, 0.5f}));
+    ASSERT_EQ(reports.size(), 1u);
+    EXPECT_NE(reports[0].find("self_attn.v_scale"), std::string::npos);
+    EXPECT_EQ(settled(bad, bad), (KvScales{1, 1}));
+    EXPECT_EQ(reports.size(), 2u);
+    EXPECT_THROW((void)settled(bad, 0.5f), InputError);
+    // The same from a file: reported, not fatal.
+    TestModel m = tiny("FP8");
+    add_kv_scales(m, 0.5f, bad);
+    const Planned p = plan_of(m);
+    EXPECT_EQ(p.plan.layer[1], (KvScales{0.5f, 0.5f}));
+    EXPECT_EQ(p.warnings.size(), 1u);
+  }
+}
+
+TEST(LoadingRules, B11_WaysToSayFp8) {
+  for (const char* name : {"FP8", "fp8", "FLOAT8", "Float8"}) {
+    EXPECT_EQ(algorithm_of(with_kv("kv_cache_quant_algo", name)), KvAlgorithm::kFp8) << name;
+    EXPECT_EQ(algorithm_of(with_kv("kv_cache_scheme", name)), KvAlgorithm::kFp8) << name;
+  }
+  EXPECT_EQ(algorithm_of(with_kv("kv_cache_scheme", {{"type", "float"}, {"num_bits", 8}})),
+            KvAlgorithm::kFp8);
+  EXPECT_EQ(algorithm_of(with_kv("kv_cache_scheme", {{"type", "int"}, {"num_bits", 8}})),
+            KvAlgorithm::kOther);
+  EXPECT_EQ(algorithm_of(with_kv("kv_cache_scheme", {{"type", "float"}, {"num_bits", 4}})),
+            KvAlgorithm::kOther);
+  const Json nested = {{"quantization",
+                        {{"quant_algo", "NVFP4"}, {"group_size", 16}, {"kv_cache_quant_algo", "FP8"}}}};
+  EXPECT_EQ(QuantConfig::parse_nested(nested, "f").kv_algorithm(), KvAlgorithm::kFp8);
+  // In every kind of config.
+  for (const test::FloatFile file : {test::FloatFile::kCtNvfp4, test::FloatFile::kFp8Block}) {
+    TestModel m = test::tiny_float_model({.file = file});
+    m.config["quantization_config"]["kv_cache_scheme"] = {
+        {"type", "float"}, {"num_bits", 8}, {"strategy", "tensor"}, {"dynamic", false}};
+    EXPECT_TRUE(plan_of(m).plan.fp8) << name_of(file);
+  }
+}
+
+/// Golden values with an FP8 cache and without, and each far from the other.
+TEST(LoadingRules, B12_GoldenValuesWithAndWithout) {
+  const std::string path =
+      quern::test::source_dir() + "/model_smoke/checkpoints/qwen35_docs.nvfp4_all";
+  const auto run = [&](const char* kv_cache, bool fp8_row) {
+    CommonOptions options;
+    options.model = path;
+    options.backend = "reference";
+    options.kv_cache = kv_cache;
+    options.threads = 2;
+    Session session(options);
+    const Goldens goldens = Goldens::load(session.dir(), "", session.config().vocab_size);
+    ComputeMode mode = session.model().mode();
+    mode.fp8_kv = fp8_row;
+    const Tolerance tolerance = choose_tolerance(goldens, mode);
+    const VerifyResult result = run_goldens(session.model(), goldens, tolerance);
+    std::vector<std::string> failed = violations(result.golden, tolerance);
+    for (const PromptResult& p : result.prompts) {
+      for (const std::string& text : violations(p, tolerance)) failed.push_back(text);
+    }
+    return failed.size();
+  };
+  EXPECT_EQ(run("auto", true), 0u);
+  EXPECT_EQ(run("fp8", true), 0u);
+  EXPECT_EQ(run("bf16", false), 0u);
+  EXPECT_GT(run("bf16", true), 0u);
+  EXPECT_GT(run("fp8", false), 0u);
+}
+
+/// Scales move the rounding of keys and values (3 bits of mantissa), not the model; a power of two
+/// moves only that of subnormals.
+TEST(LoadingRules, B12_ScalesOnlyMoveTheRounding) {
+  const auto logits = [](const TestModel& m) {
+    const TempDir dir;
+    m.write(dir);
+    return logits_of(dir.path(), {"reference", "f32"});
+  };
+  const auto quantized = [&](float k, float v) {
+    TestModel m = tiny("FP8");
+    add_kv_scales(m, k, v);
+    return logits(m);
+  };
+  const auto distance = [](const std::vector<float>& x, const std::vector<float>& y) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      error += std::pow(static_cast<double>(x[i] - y[i]), 2);
+      norm += std::pow(static_cast<double>(y[i]), 2);
+    }
+    return std::sqrt(error / norm);
+  };
+  const std::vector<float> plain = logits(test::tiny_model());
+  const std::vector<float> base = quantized(0x1p-6f, 0x1p-8f);
+  EXPECT_GT(distance(base, plain), 0);
+  EXPECT_LT(distance(base, plain), 0.05);
+  EXPECT_LT(distance(quantized(0.023f, 0.007f), plain), 0.05);
+  EXPECT_LT(distance(quantized(0x1p-5f, 0x1p-7f), base), distance(base, plain) / 4);
+  EXPECT_GT(distance(quantized(0x1p-11f, 0x1p-8f), plain), 0.1);  // keys saturate
+  EXPECT_GT(distance(quantized(0x1p-6f, 0x1p-14f), plain), 0.1);  // values do
+}
+
+TEST(LoadingRules, B13_ScalesOfNoAttentionLayer) {
+  TestModel m = tiny("FP8");
+  add_kv_scales(m, 0.5f, 0.25f);
+  for (const char* name : {"model.layers.0.self_attn.k_proj.k_scale",  // a delta net
+                           "model.layers.9.self_attn.v_proj.v_scale"}) {
+    m.tensors.push_back({name, "F32", {}, f32(0.5f)});
+  }
+  const Planned p = plan_of(m);
+  EXPECT_EQ(p.plan.layer[1], (KvScales{0.5f, 0.25f}));
+  ASSERT_EQ(p.warnings.size(), 2u);
+  EXPECT_NE(p.warnings[0].find("model.layers.0.self_attn.k_proj.k_scale"), std::string::npos);
+  EXPECT_NE(p.warnings[1].find("model.layers.9.self_attn.v_proj.v_scale"), std::string::npos);
+  const TempDir dir;
+  m.write(dir);
+  EXPECT_NO_THROW((void)logits_of(dir.path(), {"reference", "f32"}));
+}
+
+TEST(LoadingRules, B13_TwoScalesOfOneLayer) {
+  TestModel m = tiny("FP8");
+  add_kv_scales(m, 0.5f, 0.25f);
+  m.tensors.push_back({kLayer + "k_scale", "F32", {1}, f32(0.5f)});
+  EXPECT_THROW((void)plan_of(m), InputError);
+}
+
+}  // namespace
+}  // namespace quern::smoke
