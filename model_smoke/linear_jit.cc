@@ -2,13 +2,15 @@
 
 #include "model_smoke/linear_ops.h"
 #include "quern/bf16_gemm.h"
+#include "quern/fp4_gemm.h"
+#include "quern/fp8_gemm.h"
 #include "quern/int4_gemm.h"
 #include "quern/int8_gemm.h"
 
 namespace quern::smoke {
 namespace {
 
-/// Gemm: Bf16Gemm, Int8Gemm or Int4Gemm, with its argument struct.
+/// Gemm: Bf16Gemm, Int8Gemm, Int4Gemm, Fp8Gemm or Fp4Gemm, with its argument struct.
 template <typename Gemm, typename GemmArgs>
 class JitOp final : public LinearOp {
  public:
@@ -48,6 +50,8 @@ class JitOp final : public LinearOp {
 using JitBf16 = JitOp<Bf16Gemm, Bf16GemmArgs>;
 using JitInt8 = JitOp<Int8Gemm, Int8GemmArgs>;
 using JitInt4 = JitOp<Int4Gemm, Int4GemmArgs>;
+using JitFp8 = JitOp<Fp8Gemm, Fp8GemmArgs>;
+using JitFp4 = JitOp<Fp4Gemm, Fp4GemmArgs>;
 
 Int8Weights int8_view(const HostWeights& w) {
   return {.codes = w.values.view(), .scale = w.scale_view()};
@@ -66,7 +70,7 @@ std::vector<float> joined_bias(const LinearSource& s) {
   return bias;
 }
 
-/// Desc with what both ops have in common.
+/// Desc with what all ops have in common.
 template <typename Desc>
 Desc desc_of(const LinearSource& s) {
   Desc desc;
@@ -106,6 +110,32 @@ std::unique_ptr<LinearOp> make_int4(const Context& ctx, const std::string& name,
                                    joined_bias(s));
 }
 
+std::unique_ptr<LinearOp> make_fp8(const Context& ctx, const std::string& name,
+                                   const LinearSource& s) {
+  Fp8GemmDesc desc = desc_of<Fp8GemmDesc>(s);
+  desc.weights = DType::kE4M3;
+  desc.block_n = s.weights.fp8->form.block_n;
+  desc.block_k = s.weights.fp8->form.block_k;
+  Fp8Gemm gemm = take(Fp8Gemm::create(ctx, desc), name);
+  PackedWeights packed = take(s.gated() ? gemm.pack_gate_up(s.weights.fp8->view(), s.up.fp8->view())
+                                        : gemm.pack(s.weights.fp8->view()),
+                              name);
+  return std::make_unique<JitFp8>(name, describe_jit_op(s), std::move(gemm), std::move(packed),
+                                  joined_bias(s));
+}
+
+std::unique_ptr<LinearOp> make_fp4(const Context& ctx, const std::string& name,
+                                   const LinearSource& s) {
+  Fp4GemmDesc desc = desc_of<Fp4GemmDesc>(s);
+  desc.format = Fp4Format::kNvfp4;
+  Fp4Gemm gemm = take(Fp4Gemm::create(ctx, desc), name);
+  PackedWeights packed = take(s.gated() ? gemm.pack_gate_up(s.weights.fp4->view(), s.up.fp4->view())
+                                        : gemm.pack(s.weights.fp4->view()),
+                              name);
+  return std::make_unique<JitFp4>(name, describe_jit_op(s), std::move(gemm), std::move(packed),
+                                  joined_bias(s));
+}
+
 std::unique_ptr<LinearOp> make_bf16(const Context& ctx, const std::string& name,
                                     const LinearSource& s) {
   Bf16Gemm gemm = take(Bf16Gemm::create(ctx, desc_of<Bf16GemmDesc>(s)), name);
@@ -133,9 +163,9 @@ std::unique_ptr<LinearOp> make_jit_op(const Context& ctx, LinearSource source) {
     case ModuleFormat::kInt4:
       return make_int4(ctx, name, source);
     case ModuleFormat::kFp8:
+      return make_fp8(ctx, name, source);
     case ModuleFormat::kFp4:
-      throw OpRefused(name, std::string(op_name(source.weights.format)) +
-                                " has no kernels in this build; --backend reference runs it");
+      return make_fp4(ctx, name, source);
     case ModuleFormat::kPlain:
       break;
   }

@@ -31,6 +31,14 @@ constexpr char kFp8Block[] = "/../shared/goldens/public/qwen35_dense.fp8_block";
 
 const Mode kF32{"reference", "f32"}, kBF16{"reference", "bf16"};
 
+/// Every level of kernels that runs here.
+std::vector<Mode> jit_runs() {
+  std::vector<Mode> all;
+  if (Context().isa() >= IsaLevel::kAvx512) all.push_back({"jit", "bf16", "avx512"});
+  if (Context().isa() >= IsaLevel::kAmx) all.push_back({"jit", "bf16", "amx"});
+  return all;
+}
+
 std::vector<float> logits(const TestModel& model, const Mode& run) {
   const TempDir dir;
   model.write(dir);
@@ -62,10 +70,17 @@ void expect_plain_logits(const std::string& source, const std::vector<FloatFile>
                          const BendMatrix& bend) {
   const std::string path = quern::test::source_dir() + source;
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is no part of the tree";
-  const std::vector<float> expected =
-      logits(reencoded_float(path, FloatFile::kPlain, bend), kF32);
+  const std::vector<float> expected = logits(reencoded_float(path, FloatFile::kPlain, bend), kF32);
   for (const FloatFile file : files) {
     EXPECT_EQ(logits(reencoded_float(path, file, bend), kF32), expected) << name_of(file);
+  }
+  // Kernels: all forms alike.
+  for (const Mode& run : jit_runs()) {
+    const std::vector<float> first = logits(reencoded_float(path, files.front(), bend), run);
+    for (const FloatFile file : files) {
+      EXPECT_EQ(logits(reencoded_float(path, file, bend), run), first) << name_of(file) << run.isa;
+    }
+    EXPECT_LE(distance(first, expected), 0.04) << run.isa;
   }
 }
 
@@ -87,7 +102,9 @@ TEST(LoadingRules, D_ModelOptFp8) {
 void expect_source_logits(const std::vector<FloatFile>& files, const BendMatrix& bend) {
   const std::string path = quern::test::source_dir() + kNvfp4;
   const TestModel source = reencoded_float(path, FloatFile::kModelOptNvfp4, bend);
-  for (const Mode& run : {kF32, kBF16}) {
+  std::vector<Mode> runs = jit_runs();
+  runs.insert(runs.end(), {kF32, kBF16});
+  for (const Mode& run : runs) {
     const std::vector<float> expected = logits(source, run);
     if (!bend) {
       EXPECT_EQ(expected, logits_of(path, run));
@@ -132,10 +149,11 @@ TEST(FloatForms, TinyModelsAgreeWithTheirNumbers) {
     int64_t n, k;
   };
   const std::vector<Blocks> all = {
-      {FloatFile::kFp8Block, 8, 8},   {FloatFile::kFp8Block, 24, 10}, {FloatFile::kFp8Block, 5, 128},
-      {FloatFile::kFp8Block, 128, 7}, {FloatFile::kFp8, -1, -1},      {FloatFile::kFp8, 1, -1},
-      {FloatFile::kCtFp8, -1, -1},    {FloatFile::kCtFp8, 1, -1},     {FloatFile::kModelOptFp8, -1, -1},
-      {FloatFile::kModelOptFp8, 1, -1}};
+      {FloatFile::kFp8Block, 8, 8},      {FloatFile::kFp8Block, 24, 10},
+      {FloatFile::kFp8Block, 5, 128},    {FloatFile::kFp8Block, 128, 7},
+      {FloatFile::kFp8, -1, -1},         {FloatFile::kFp8, 1, -1},
+      {FloatFile::kCtFp8, -1, -1},       {FloatFile::kCtFp8, 1, -1},
+      {FloatFile::kModelOptFp8, -1, -1}, {FloatFile::kModelOptFp8, 1, -1}};
   for (const Blocks& b : all) {
     for (const bool uniform : {false, true}) {
       TinyFloat style{.file = b.file, .block_n = b.n, .block_k = b.k, .uniform = uniform};
@@ -143,6 +161,13 @@ TEST(FloatForms, TinyModelsAgreeWithTheirNumbers) {
       style.file = FloatFile::kPlain;
       EXPECT_EQ(actual, logits(tiny_float_model(style), kF32))
           << name_of(b.file) << " " << b.n << " x " << b.k;
+      style.file = b.file;
+      for (const Mode& run : jit_runs()) {  // they round where the reference does
+        EXPECT_LE(
+            distance(logits(tiny_float_model(style), run), logits(tiny_float_model(style), kBF16)),
+            0.01)
+            << name_of(b.file) << " " << b.n << " x " << b.k << " " << run.isa;
+      }
     }
   }
 }
@@ -169,6 +194,10 @@ TEST(LoadingRules, B16_PartsKeepTheirGlobalScales) {
     const std::vector<float> expected = logits(with(FloatFile::kPlainBf16, bend), kBF16);
     EXPECT_LE(distance(logits(with(file, bend), kBF16), expected), 1e-3) << name_of(file);
     EXPECT_GT(distance(logits(with(file, no_bend), kBF16), expected), 0.05) << name_of(file);
+    for (const Mode& run : jit_runs()) {
+      EXPECT_LE(distance(logits(with(file, bend), run), expected), 0.01)
+          << name_of(file) << run.isa;
+    }
   }
 }
 
@@ -218,8 +247,9 @@ TEST(FloatForms, InspectSaysWhy) {
   EXPECT_EQ(decided(FloatFile::kFp8Block, "model.layers.0.mlp.gate_proj"),
             "quantized: weight is F8_E4M3; config.json has the target \"Linear\" and no "
             "modules_to_not_convert entry for it");
-  EXPECT_EQ(decided(FloatFile::kNestedNvfp4, "lm_head"),
-            "plain: weight is BF16; hf_quant_config.json has the exclude_modules entry \"lm_head\"");
+  EXPECT_EQ(
+      decided(FloatFile::kNestedNvfp4, "lm_head"),
+      "plain: weight is BF16; hf_quant_config.json has the exclude_modules entry \"lm_head\"");
   EXPECT_EQ(decided(FloatFile::kCtNvfp4, "model.layers.0.mlp.down_proj"),
             "quantized: weight_packed is U8; config.json has the target \"Linear\" and no ignore "
             "entry for it");

@@ -53,15 +53,17 @@ std::vector<TestTensor> nvfp4_tensors(const std::string& module, const FloatMatr
     const std::vector<int64_t> shape = ct ? std::vector<int64_t>{1} : std::vector<int64_t>{};
     return TestTensor{module + suffix, "F32", shape, f32_bytes({x})};
   };
-  return {{module + (ct ? ".weight_packed" : ".weight"), "U8", {m.n, (m.k + 1) / 2}, nibble_pairs(m)},
-          {module + ".weight_scale", "F8_E4M3", {m.n, (m.k + 15) / 16}, raw_bytes(m.block_scale)},
-          scalar(ct ? ".weight_global_scale" : ".weight_scale_2", ct ? 1.0f / m.global : m.global),
-          scalar(ct ? ".input_global_scale" : ".input_scale", 0.25f)};
+  return {
+      {module + (ct ? ".weight_packed" : ".weight"), "U8", {m.n, (m.k + 1) / 2}, nibble_pairs(m)},
+      {module + ".weight_scale", "F8_E4M3", {m.n, (m.k + 15) / 16}, raw_bytes(m.block_scale)},
+      scalar(ct ? ".weight_global_scale" : ".weight_scale_2", ct ? 1.0f / m.global : m.global),
+      scalar(ct ? ".input_global_scale" : ".input_scale", 0.25f)};
 }
 
 TestTensor fp8_scale(const std::string& module, const FloatMatrix& m, FloatFile file) {
   if (file == FloatFile::kFp8Block) {
-    return {module + ".weight_scale_inv", "F32", {m.scale_rows(), m.scale_cols()}, f32_bytes(m.scale)};
+    return {
+        module + ".weight_scale_inv", "F32", {m.scale_rows(), m.scale_cols()}, f32_bytes(m.scale)};
   }
   std::vector<int64_t> shape;
   if (m.block_n == 1) {
@@ -125,16 +127,17 @@ bool is_part(const std::string& name, const std::map<std::string, TestTensor>& t
   const auto weight = tensors.find(module + ".weight");
   if (weight == tensors.end()) return false;
   const bool quantized = weight->second.dtype == "F8_E4M3" || weight->second.dtype == "U8";
-  return quantized && (name.ends_with(".weight") || name.find(".weight_scale") != std::string::npos ||
-                       name.ends_with(".input_scale"));
+  return quantized &&
+         (name.ends_with(".weight") || name.find(".weight_scale") != std::string::npos ||
+          name.ends_with(".input_scale"));
 }
 
 }  // namespace
 
 const char* name_of(FloatFile file) {
-  constexpr const char* kNames[] = {"plain",        "plain_bf16",     "fp8_block",    "fp8",
-                                    "ct_fp8",       "modelopt_fp8",   "modelopt_nvfp4", "nested_nvfp4",
-                                    "both_nvfp4",   "ct_nvfp4"};
+  constexpr const char* kNames[] = {"plain",      "plain_bf16",   "fp8_block",      "fp8",
+                                    "ct_fp8",     "modelopt_fp8", "modelopt_nvfp4", "nested_nvfp4",
+                                    "both_nvfp4", "ct_nvfp4"};
   return kNames[static_cast<int>(file)];
 }
 
@@ -152,8 +155,8 @@ int64_t FloatMatrix::scale_cols() const {
 double e4m3_value(uint8_t code) {
   const int exponent = code >> 3 & 15, mantissa = code & 7;
   if (exponent == 15 && mantissa == 7) return std::numeric_limits<double>::quiet_NaN();
-  const double magnitude = exponent == 0 ? mantissa * 0x1p-9
-                                         : (1 + mantissa / 8.0) * std::pow(2.0, exponent - 7);
+  const double magnitude =
+      exponent == 0 ? mantissa * 0x1p-9 : (1 + mantissa / 8.0) * std::pow(2.0, exponent - 7);
   return code & 0x80 ? -magnitude : magnitude;
 }
 
@@ -206,8 +209,8 @@ void set_float_config(TestModel& model, FloatFile file, const FloatMatrix& any,
                             {"symmetric", true},
                             {"dynamic", false},
                             {"strategy", any.block_n == 1 ? "channel" : "tensor"}};
-  const Json fp4_weights = {{"num_bits", 4},     {"type", "float"},   {"symmetric", true},
-                            {"dynamic", false},  {"group_size", 16},  {"strategy", "tensor_group"}};
+  const Json fp4_weights = {{"num_bits", 4},    {"type", "float"},  {"symmetric", true},
+                            {"dynamic", false}, {"group_size", 16}, {"strategy", "tensor_group"}};
   model.raw.erase("hf_quant_config.json");
   switch (file) {
     case FloatFile::kPlain:

@@ -11,16 +11,16 @@ namespace quern::smoke::test {
 
 /// The forms of FP8 and NVFP4 checkpoints, written by the descriptions of models.md section 6.
 enum class FloatFile : uint8_t {
-  kPlain,           ///< the same numbers as F32 weights
-  kPlainBf16,       ///< as BF16, where that holds them
-  kFp8Block,        ///< quant_method fp8 with weight_block_size
-  kFp8,             ///< quant_method fp8, a scale for each tensor or channel
-  kCtFp8,           ///< compressed-tensors float-quantized
-  kModelOptFp8,     ///< config.json
-  kModelOptNvfp4,   ///< config.json
-  kNestedNvfp4,     ///< hf_quant_config.json alone
-  kBothNvfp4,       ///< both files
-  kCtNvfp4,         ///< compressed-tensors nvfp4-pack-quantized
+  kPlain,          ///< the same numbers as F32 weights
+  kPlainBf16,      ///< as BF16, where that holds them
+  kFp8Block,       ///< quant_method fp8 with weight_block_size
+  kFp8,            ///< quant_method fp8, a scale for each tensor or channel
+  kCtFp8,          ///< compressed-tensors float-quantized
+  kModelOptFp8,    ///< config.json
+  kModelOptNvfp4,  ///< config.json
+  kNestedNvfp4,    ///< hf_quant_config.json alone
+  kBothNvfp4,      ///< both files
+  kCtNvfp4,        ///< compressed-tensors nvfp4-pack-quantized
 };
 const char* name_of(FloatFile file);
 bool is_nvfp4(FloatFile file);

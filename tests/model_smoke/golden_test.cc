@@ -117,7 +117,9 @@ INSTANTIATE_TEST_SUITE_P(InTree, GoldenLogits,
                                          Case{"qwen35_docs.gptq_g128", "jit", "int8"},
                                          Case{"qwen35_docs.nvfp4_all", "reference", ""},
                                          Case{"qwen35_docs.nvfp4_all", "reference", "", "bf16"},
-                                         Case{"qwen35_docs.nvfp4_all", "reference", "bf16"}),
+                                         Case{"qwen35_docs.nvfp4_all", "reference", "bf16"},
+                                         Case{"qwen35_docs.nvfp4_all", "jit", ""},
+                                         Case{"qwen35_docs.nvfp4_all", "jit", "", "bf16"}),
                          case_name);
 
 // NVFP4 checkpoints declare an FP8 cache: "auto" is against logits_kvq_f32, "bf16" without.

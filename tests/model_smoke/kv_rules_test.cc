@@ -45,8 +45,8 @@ Json with_kv(const char* key, const Json& kv) {
 /// A bf16 model whose config is one of a method that leaves every module out.
 TestModel tiny(const Json& kv) {
   TestModel m = test::tiny_model();
-  m.config["quantization_config"] = {
-      {"quant_method", "fp8"}, {"modules_to_not_convert", {"model", "lm_head"}}};
+  m.config["quantization_config"] = {{"quant_method", "fp8"},
+                                     {"modules_to_not_convert", {"model", "lm_head"}}};
   if (!kv.is_null()) m.config["quantization_config"]["kv_cache_scheme"] = kv;
   return m;
 }
@@ -145,13 +145,12 @@ TEST(LoadingRules, B8_WhenTheCacheIsFp8) {
 }
 
 TEST(LoadingRules, B9_ShapesOfKvScales) {
-  for (const std::vector<int64_t>& shape :
-       {std::vector<int64_t>{}, {1}, {2}, {1, 1}, {0}}) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {2}, {1, 1}, {0}}) {
     TestModel m = tiny("FP8");
     add_kv_scales(m, 0.5f, 0.25f);
     TestTensor& k = m.tensor(kLayer + "k_proj.k_scale");
     k.shape = shape;
-    k.bytes = shape == std::vector<int64_t>{2} ? f32(0.5f) + f32(0.5f)
+    k.bytes = shape == std::vector<int64_t>{2}   ? f32(0.5f) + f32(0.5f)
               : shape == std::vector<int64_t>{0} ? std::string()
                                                  : f32(0.5f);
     const bool good = shape.empty() || shape == std::vector<int64_t>{1};
@@ -204,8 +203,9 @@ TEST(LoadingRules, B11_WaysToSayFp8) {
             KvAlgorithm::kOther);
   EXPECT_EQ(algorithm_of(with_kv("kv_cache_scheme", {{"type", "float"}, {"num_bits", 4}})),
             KvAlgorithm::kOther);
-  const Json nested = {{"quantization",
-                        {{"quant_algo", "NVFP4"}, {"group_size", 16}, {"kv_cache_quant_algo", "FP8"}}}};
+  const Json nested = {
+      {"quantization",
+       {{"quant_algo", "NVFP4"}, {"group_size", 16}, {"kv_cache_quant_algo", "FP8"}}}};
   EXPECT_EQ(QuantConfig::parse_nested(nested, "f").kv_algorithm(), KvAlgorithm::kFp8);
   // In every kind of config.
   for (const test::FloatFile file : {test::FloatFile::kCtNvfp4, test::FloatFile::kFp8Block}) {

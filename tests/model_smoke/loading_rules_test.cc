@@ -1,4 +1,5 @@
-// loading-rules.md A8-A10, A12, B1-B6, B14, B15 for FP8 and NVFP4 (int4: int4_contradictions_test.cc).
+// loading-rules.md A8-A10, A12, B1-B6, B14, B15 for FP8 and NVFP4 (int4:
+// int4_contradictions_test.cc).
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -35,8 +36,7 @@ constexpr FloatFile kForms[] = {FloatFile::kFp8Block,      FloatFile::kFp8,
 
 TestModel model_of(FloatFile file) {
   const bool blocks = file == FloatFile::kFp8Block;
-  return tiny_float_model(
-      {.file = file, .block_n = blocks ? 8 : -1, .block_k = blocks ? 8 : -1});
+  return tiny_float_model({.file = file, .block_n = blocks ? 8 : -1, .block_k = blocks ? 8 : -1});
 }
 
 std::string up(const char* suffix) {
@@ -96,7 +96,8 @@ TEST(LoadingRules, A8_TwoReadingsOfOneModule) {
               "weight beside weight_packed");
   TestModel null_sized = model_of(FloatFile::kCtNvfp4);
   null_sized.tensors.push_back({up(".weight"), "BF16", {0}, {}});
-  expect_says(outcome(null_sized), {up(".weight_packed"), "beside", "BF16 [0]"}, "null-sized weight");
+  expect_says(outcome(null_sized), {up(".weight_packed"), "beside", "BF16 [0]"},
+              "null-sized weight");
   TestModel plain = model_of(FloatFile::kModelOptNvfp4);
   TestTensor& weight = plain.tensor(up(".weight"));
   weight = {up(".weight"), "BF16", {24, 16}, std::string(768, '\1')};
@@ -235,10 +236,13 @@ TEST(LoadingRules, B5_WhatIsLiteral) {
     const char* module;
     bool excluded;
   } rows[] = {
-      {"a.b", "axb", false},     {"a.b", "a.b", true},
+      {"a.b", "axb", false},
+      {"a.b", "a.b", true},
       {"a*d", "a.b.c.d", true},  // the star crosses dots
-      {"a?c", "abc", false},     {"a?c", "a?c", true},
-      {"[ab]", "a", false},      {"[ab]", "[ab]", true},
+      {"a?c", "abc", false},
+      {"a?c", "a?c", true},
+      {"[ab]", "a", false},
+      {"[ab]", "[ab]", true},
       {"gate", "model.layers.0.mlp.gate", true},  // one part between dots
       {"gate", "model.layers.0.mlp.gate_proj", false},
       {"mlp.gate", "model.layers.0.mlp.gate", false},  // neither the whole name nor one part
@@ -279,7 +283,8 @@ TEST(LoadingRules, B6_FusedModules) {
   EXPECT_TRUE(shards_of("model.layers.3.self_attn.my_qkv_proj").empty());
 }
 
-/// Some shards plain, some quantized: each runs in its own format, with the numbers of a plain file.
+/// Some shards plain, some quantized: each runs in its own format, with the numbers of a plain
+/// file.
 TEST(LoadingRules, B6_ShardsOfTwoFormatsStayApart) {
   const std::vector<std::string> plain = {"model.layers.1.self_attn.k_proj",
                                           "model.layers.0.mlp.up_proj",
@@ -291,7 +296,8 @@ TEST(LoadingRules, B6_ShardsOfTwoFormatsStayApart) {
   numbers = test::reencoded_float(source.path(), FloatFile::kPlain);
   for (const std::string& module : plain) {
     add_excluded(mixed, module);
-    std::erase_if(mixed.tensors, [&](const TestTensor& t) { return t.name.starts_with(module + "."); });
+    std::erase_if(mixed.tensors,
+                  [&](const TestTensor& t) { return t.name.starts_with(module + "."); });
     mixed.tensors.push_back(numbers.tensor(module + ".weight"));
   }
   const TempDir a, b;
@@ -390,7 +396,8 @@ TEST(LoadingRules, B_MoeModulesAreDecidedByTheirFiles) {
       const ModuleFormat format = quant.format_of(module, checkpoint);
       const bool is_attention = name.find("_attn.") != std::string::npos;
       (is_attention ? attention : experts) += 1;
-      EXPECT_EQ(format, is_attention && !uniform ? ModuleFormat::kPlain : ModuleFormat::kFp4) << name;
+      EXPECT_EQ(format, is_attention && !uniform ? ModuleFormat::kPlain : ModuleFormat::kFp4)
+          << name;
     }
     EXPECT_GT(attention, 10);
     EXPECT_GT(experts, 100);
