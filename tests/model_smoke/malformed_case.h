@@ -23,6 +23,7 @@ std::vector<MalformedCase> malformed_safetensors();
 std::vector<MalformedCase> malformed_index();
 std::vector<MalformedCase> malformed_config();
 std::vector<MalformedCase> malformed_quant();
+std::vector<MalformedCase> malformed_float();
 std::vector<MalformedCase> malformed_tokenizer();
 std::vector<MalformedCase> all_malformed();
 

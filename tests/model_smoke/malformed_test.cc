@@ -53,6 +53,9 @@ TEST(MalformedCorpus, Config) {
 TEST(MalformedCorpus, QuantizationConfig) {
   check_all(malformed_quant());
 }
+TEST(MalformedCorpus, FloatFormats) {
+  check_all(malformed_float());
+}
 TEST(MalformedCorpus, Tokenizer) {
   check_all(malformed_tokenizer());
 }

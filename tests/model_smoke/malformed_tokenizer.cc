@@ -212,7 +212,7 @@ std::vector<MalformedCase> malformed_tokenizer() {
 std::vector<MalformedCase> all_malformed() {
   std::vector<MalformedCase> all;
   for (const auto make : {malformed_safetensors, malformed_index, malformed_config, malformed_quant,
-                          malformed_tokenizer}) {
+                          malformed_float, malformed_tokenizer}) {
     for (MalformedCase& c : make()) all.push_back(std::move(c));
   }
   return all;

@@ -12,6 +12,7 @@
 #include "model_smoke/quant_config.h"
 #include "model_smoke/safetensors.h"
 #include "model_smoke/tokenizer.h"
+#include "tests/model_smoke/float_model.h"
 #include "tests/model_smoke/malformed_case.h"
 
 namespace quern::smoke::test {
@@ -171,6 +172,48 @@ TEST(Mutation, Config) {
     const Json parsed = parse_json(text, "config.json");
     (void)parse_model_config(parsed, "config.json");
     (void)QuantConfig::parse(parsed, "config.json");
+  });
+}
+
+/// Configs of FP8 and NVFP4, with what an FP8 cache declares.
+TEST(Mutation, FloatConfigs) {
+  std::vector<Json> good;
+  for (const FloatFile file :
+       {FloatFile::kFp8Block, FloatFile::kCtFp8, FloatFile::kModelOptNvfp4, FloatFile::kCtNvfp4}) {
+    good.push_back(tiny_float_model({.file = file}).config);
+    good.back()["quantization_config"]["kv_cache_scheme"] = {{"type", "float"}, {"num_bits", 8}};
+  }
+  const Json nested = read_nested(tiny_float_model({.file = FloatFile::kNestedNvfp4}));
+  run("float configs", 4000, [&](Rng* rng) {
+    Json bent = good[(*rng)() % good.size()];
+    damage_tree(&bent, rng);
+    (void)QuantConfig::parse(bent, "config.json");
+    Json other = nested;
+    damage_tree(&other, rng);
+    (void)QuantConfig::parse_nested(other, "hf_quant_config.json");
+  });
+}
+
+TEST(Mutation, FloatDirectory) {
+  run("float directory", 300, [&](Rng* rng) {
+    constexpr FloatFile kForms[] = {FloatFile::kFp8Block, FloatFile::kBothNvfp4,
+                                    FloatFile::kCtNvfp4};
+    TestModel m = tiny_float_model({.file = kForms[(*rng)() % 3]});
+    add_kv_scales(m, 0.5f, 0.25f);
+    m.config["quantization_config"]["kv_cache_scheme"] = "FP8";
+    if ((*rng)() % 2 == 0) {
+      damage_tree(&m.config["quantization_config"], rng);
+    } else {
+      TestTensor& t = m.tensors[(*rng)() % m.tensors.size()];
+      if ((*rng)() % 2 == 0 && !t.bytes.empty()) {
+        t.bytes[(*rng)() % t.bytes.size()] = static_cast<char>((*rng)());
+      } else {
+        t.name = m.tensors[(*rng)() % m.tensors.size()].name + "_scale";
+      }
+    }
+    const TempDir dir;
+    m.write(dir);
+    load_everything(dir.path());
   });
 }
 
