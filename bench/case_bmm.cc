@@ -23,6 +23,15 @@ BmmDesc desc_of(const Problem& p) {
   return desc;
 }
 
+Matrix stored_b(const Problem& p) {
+  const bool kn = p.b == BmmOperand::kPlainKN;
+  const int64_t rows = p.batch * (kn ? p.k : p.n), cols = kn ? p.n : p.k;
+  constexpr uint64_t kSeed = 11;
+  if (p.b == BmmOperand::kE4M3) return finite_codes(rows, cols, DType::kE4M3, kSeed);
+  const DType type = p.b == BmmOperand::kS8 ? DType::kS8 : DType::kBF16;
+  return filled(rows, cols, type, kSeed, scale_for_depth(p.k));
+}
+
 /// What turns with the calls: packed weights, or plain matrices.
 struct Operand {
   PackedWeights packed;
@@ -40,9 +49,7 @@ class BmmCase final : public OpCase {
         plan_(created(Bmm::create(env.context, desc_of(p)))),
         call_(std::move(call)),
         a_(filled(p.m, p.batch * p.k, DType::kBF16, 1)),
-        b_(std::make_shared<const Matrix>(filled(p.batch * (kn_ ? p.k : p.n), kn_ ? p.n : p.k,
-                                                 p.b == BmmOperand::kS8 ? DType::kS8 : DType::kBF16,
-                                                 11, scale_for_depth(p.k)))),
+        b_(std::make_shared<const Matrix>(stored_b(p))),
         scale_(p.batch, p.n, DType::kF32),
         c_(p.m, p.batch * p.n, p.c),
         scratch_(plan_.scratch_bytes(p.m)),
@@ -107,7 +114,7 @@ class BmmCase final : public OpCase {
     if (plain_) return {{}, std::make_shared<const Matrix>(filled_like(*b_))};
     BmmWeights weights;
     weights.values = stored(*b_);
-    if (problem_.b == BmmOperand::kS8) {
+    if (problem_.b == BmmOperand::kS8 || problem_.b == BmmOperand::kE4M3) {
       fill_positive(scale_, 2, 0.01);
       weights.scale = scale_.view();
     }

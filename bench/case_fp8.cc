@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cstddef>
-#include <span>
 #include <utility>
 
 #include "bench/gemm_case.h"
@@ -12,17 +10,6 @@ namespace {
 int64_t blocks_of(int64_t size, int64_t block) {
   if (size == 0) return 0;
   return block == 0 ? 1 : (size + block - 1) / block;
-}
-
-/// Codes of any bits but NaNs and infinities: those would hide everything else.
-Matrix finite_codes(int64_t rows, int64_t cols, DType type, uint64_t seed) {
-  Matrix m = filled(rows, cols, DType::kU8, seed);
-  m.dtype = type;
-  const unsigned largest = type == DType::kE4M3 ? 0x7e : 0x7b;
-  for (std::byte& b : std::span(m.buffer.data(), static_cast<size_t>(rows * cols))) {
-    if ((std::to_integer<unsigned>(b) & 0x7f) > largest) b &= std::byte{0x3f};
-  }
-  return m;
 }
 
 struct Fp8Traits {

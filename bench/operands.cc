@@ -80,6 +80,16 @@ Matrix filled(int64_t rows, int64_t cols, DType dtype, uint64_t seed, double sca
   return m;
 }
 
+Matrix finite_codes(int64_t rows, int64_t cols, DType type, uint64_t seed) {
+  Matrix m = filled(rows, cols, DType::kU8, seed);
+  m.dtype = type;
+  const unsigned largest = type == DType::kE4M3 ? 0x7e : 0x7b;
+  for (std::byte& b : std::span(m.buffer.data(), static_cast<size_t>(rows * cols))) {
+    if ((std::to_integer<unsigned>(b) & 0x7f) > largest) b &= std::byte{0x3f};
+  }
+  return m;
+}
+
 MatrixView part_of(const MatrixView& m, int64_t row, int64_t rows, int64_t col, int64_t cols) {
   if (m.data == nullptr) return m;
   const char* base = static_cast<const char*>(m.data);

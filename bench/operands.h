@@ -66,6 +66,9 @@ void fill_positive(const Matrix& m, uint64_t seed, double scale);
 /// The scale of weights that makes products of depth k of order one, whatever the depth.
 double scale_for_depth(int64_t k);
 
+/// Codes of 8-bit floats, any but NaNs and infinities: those would hide everything else.
+Matrix finite_codes(int64_t rows, int64_t cols, DType type, uint64_t seed);
+
 /// A new matrix with fill() done.
 Matrix filled(int64_t rows, int64_t cols, DType dtype, uint64_t seed, double scale = 1);
 

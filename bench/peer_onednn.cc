@@ -68,7 +68,8 @@ Types types_of(const Problem& p) {
     throw std::runtime_error("compared without epilogue only");
   }
   if (p.op == "bf16_gemm") return {Type::bf16, Type::bf16, destination};
-  if (p.op == "bmm" && p.b != BmmOperand::kS8) return {Type::bf16, Type::bf16, destination};
+  if (p.op == "bmm" && p.b != BmmOperand::kS8 && p.b != BmmOperand::kE4M3)
+    return {Type::bf16, Type::bf16, destination};
   if (p.op == "int8_gemm" && p.activations != Int8Activations::kBF16) {
     return {Type::u8, Type::s8, destination};
   }
@@ -154,7 +155,7 @@ class Matmul final : public OneDnnProblem {
     return batched() ? problem_.batch : 1;
   }
   bool plain() const {
-    return problem_.b >= BmmOperand::kPlainNK;
+    return problem_.b == BmmOperand::kPlainNK || problem_.b == BmmOperand::kPlainKN;
   }
 
   /// A or C: rows of `cols`. A batch is dense, matrix by matrix: with the heads of [M, batch,

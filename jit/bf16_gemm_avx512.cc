@@ -14,17 +14,19 @@ constexpr std::string_view kFamily = "bf16_gemm.avx512";
 /// broadcast of two bf16 of a row of A meets them in vdpbf16ps. One chain of dot products an
 /// element, depth ascending, whatever mr, nr and the cuts of K are.
 ///
-/// u8 codes: 64 bytes of a panel are four depths of 16 columns, so a step decodes them into two
+/// Codes: 64 bytes of a panel are four depths of 16 columns, so a step decodes them into two
 /// registers of bf16 pairs and runs two dot products an element.
 class Bf16GemmAvx512 final : public GemmMicrokernel {
  public:
   explicit Bf16GemmAvx512(const Bf16GemmAvx512Config& config)
       : GemmMicrokernel(to_string(config), config,
-                        config.b == DType::kU8
+                        config.b != DType::kBF16
                             ? Step{.k_step_log2 = 2, .a_bytes = 8, .round_up = false}
                             : Step{.k_step_log2 = 1, .a_bytes = 4, .round_up = false}),
-        codes_(config.b == DType::kU8),
-        scaled_(codes_ || config.scaled) {}
+        b_type_(config.b),
+        codes_(config.b != DType::kBF16),
+        scaled_(codes_ || config.scaled),
+        vbmi_(config.vbmi) {}
 
  private:
   /// What of a pair of depths exists.
@@ -34,18 +36,25 @@ class Bf16GemmAvx512 final : public GemmMicrokernel {
   void emit_step(int a_offset, int b_offset) override;
   void emit_k_tail() override;
   void emit_to_f32() override;
+  void emit_constants() override;
   void emit_load_panels(const Vectors& b, int b_offset);
   void emit_decode_panels(const Vectors& low, const Vectors& high, int b_offset);
   void emit_dots(const Vectors& b, int a_offset, Pair pair);
 
+  DType b_type_;
   bool codes_;
   bool scaled_;
+  bool vbmi_;
 };
 
 void Bf16GemmAvx512::emit_setup() {
   if (!codes_) return;
   section("setup");
-  emit_decode_setup();
+  if (b_type_ == DType::kU8) {
+    emit_decode_setup();
+  } else {
+    emit_float8_setup(b_type_, vbmi_);
+  }
 }
 
 void Bf16GemmAvx512::emit_load_panels(const Vectors& b, int b_offset) {
@@ -55,8 +64,14 @@ void Bf16GemmAvx512::emit_load_panels(const Vectors& b, int b_offset) {
 }
 
 void Bf16GemmAvx512::emit_decode_panels(const Vectors& low, const Vectors& high, int b_offset) {
-  emit_load_panels(high, b_offset);
-  for (size_t v = 0; v < low.size(); ++v) emit_decode_pairs(low[v], high[v]);
+  if (b_type_ == DType::kU8) {
+    emit_load_panels(high, b_offset);
+    for (size_t v = 0; v < low.size(); ++v) emit_decode_pairs(low[v], high[v]);
+    return;
+  }
+  for (size_t v = 0; v < low.size(); ++v) {
+    emit_float8(low[v], high[v], ptr[panel(static_cast<int>(v)) + b_offset]);
+  }
 }
 
 // kFirstOnly reads two bytes of the row and multiplies the missing element as zero: the byte after
@@ -126,28 +141,38 @@ void Bf16GemmAvx512::emit_to_f32() {
   if (scaled_) emit_scale_columns();  // else the accumulator is the value
 }
 
+void Bf16GemmAvx512::emit_constants() {
+  GemmMicrokernel::emit_constants();
+  emit_float8_tables();
+}
+
 }  // namespace
 
 std::string to_string(const Bf16GemmAvx512Config& config) {
   GemmName name{kFamily, DType::kBF16, config.b, config, {}};
   if (config.scaled) name.options.push_back(kScaledWord);
+  if (!config.vbmi) name.options.push_back(kNoVbmiWord);
   return to_string(name);
 }
 
 std::optional<Bf16GemmAvx512Config> parse_bf16_gemm_avx512(std::string_view text) {
   const auto name = parse_gemm_name(text);
   if (!name) return std::nullopt;
-  const Bf16GemmAvx512Config config{name->config, name->b, name->has(kScaledWord)};
+  const Bf16GemmAvx512Config config{name->config, name->b, name->has(kScaledWord),
+                                    !name->has(kNoVbmiWord)};
   if (to_string(config) != text) return std::nullopt;
   return config;
 }
 
 const char* invalid(const Bf16GemmAvx512Config& config) {
-  if (config.b != DType::kBF16 && config.b != DType::kU8) return "b must be bf16 or u8";
+  if (const char* rule = invalid_codes(config.b, config.vbmi)) return rule;
   if (config.scaled && config.b != DType::kBF16) return "scaled is for bf16: codes always are";
   if (!config.bf16) return "the dot products need AVX512-BF16";
-  // u8: two decoded vectors a panel, three constants, one temporary; the activation comes later.
-  const int others = config.b == DType::kU8 ? 2 * config.nr + 4 : config.nr + 1;
+  // Codes: two decoded vectors a panel, three constants (e4m3: five), one temporary; the activation
+  // comes later.
+  const int others = config.b == DType::kU8     ? 2 * config.nr + 4
+                     : config.b == DType::kE4M3 ? 2 * config.nr + 1 + kFloat8Registers
+                                                : config.nr + 1;
   return invalid_shape(config, others);
 }
 

@@ -13,11 +13,12 @@ namespace quern::jit {
 
 /// The products of bf16_gemm.avx512 with the same bits, without vdpbf16ps: for CPUs that have no
 /// AVX512-BF16, and for those whose vdpbf16ps is slower than two FMAs. A is the f32 copy of bf16
-/// rows, zero-padded to a multiple of two elements (of four with u8 codes). Argument struct:
-/// GemmArgs with `control`; col_scale only with u8 or `scaled`.
+/// rows, zero-padded to a multiple of two elements (of four with codes). Argument struct:
+/// GemmArgs with `control`; col_scale only with codes or `scaled`.
 struct Bf16GemmFmaAvx512Config : GemmConfig {
-  DType b = DType::kBF16;  ///< kBF16, or kU8: codes w + 128
+  DType b = DType::kBF16;  ///< kBF16, or codes: kU8 (w + 128) or kE4M3
   bool scaled = false;     ///< sums of bf16 weights are multiplied with col_scale too
+  bool vbmi = true;        ///< as Bf16GemmAvx512Config has it
 
   auto operator<=>(const Bf16GemmFmaAvx512Config&) const = default;
 };

@@ -9,9 +9,6 @@
 
 namespace quern::jit {
 
-/// Vector registers that CodeEmitter::emit_float8_setup() keeps.
-constexpr int kFloat8Registers = 5;
-
 /// How weight codes become numbers that can be multiplied, for every generator that does it: one
 /// piece of code for what the numeric contract calls exact.
 class CodeEmitter : public Generator {

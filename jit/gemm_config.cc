@@ -101,6 +101,12 @@ const char* invalid_groups(const GroupConfig& config) {
   return nullptr;
 }
 
+const char* invalid_codes(DType b, bool vbmi) {
+  if (b != DType::kBF16 && b != DType::kU8 && b != DType::kE4M3)
+    return "b must be bf16, u8 or e4m3";
+  return vbmi || b == DType::kE4M3 ? nullptr : "vbmi is for e4m3";
+}
+
 std::string to_string(const GemmName& name) {
   const GemmConfig& c = name.config;
   std::string text(name.family);

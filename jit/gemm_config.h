@@ -65,6 +65,13 @@ constexpr bool is_packed(DType b) {
   return b == DType::kU4 || b == DType::kE2M1 || is_float8(b);
 }
 
+/// Vector registers that kernels on 8-bit floats keep for their tables.
+constexpr int kFloat8Registers = 5;
+
+/// Of kernels whose weights have no groups: null where b is kBF16, kU8 or kE4M3, and `vbmi` says
+/// nothing of the first two.
+const char* invalid_codes(DType b, bool vbmi);
+
 /// The words of a kernel's name: "sf16", "z8" or "zu8" or "zf32", then "wide".
 std::vector<std::string_view> group_words(const GroupConfig& config);
 /// The inverse; nothing for words that are not these.
@@ -86,6 +93,8 @@ struct GemmName {
 };
 /// The option of kernels that scale columns though their weights are no codes.
 constexpr std::string_view kScaledWord = "cs";
+/// The option of kernels that look up 8-bit floats without AVX512-VBMI.
+constexpr std::string_view kNoVbmiWord = "novbmi";
 std::string to_string(const GemmName& name);
 /// Lenient about what follows the epilogue: a family's parse function compares what it understood,
 /// written again, with the text.

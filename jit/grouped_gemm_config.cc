@@ -1,4 +1,3 @@
-#include "jit/code_emitter.h"
 #include "jit/config_name.h"
 #include "jit/grouped_gemm_avx512.h"
 
@@ -6,7 +5,7 @@ namespace quern::jit {
 namespace {
 
 constexpr std::string_view kFamily = "grouped_gemm.avx512";
-constexpr std::string_view kFma = "fma", kNoVbmi = "novbmi";
+constexpr std::string_view kFma = "fma";
 constexpr const char* kTileLines = "tl";
 
 }  // namespace
@@ -16,7 +15,7 @@ std::string to_string(const GroupedGemmAvx512Config& config) {
   const std::string tile = kTileLines + std::to_string(config.tile_lines);
   if (config.tile_lines != 0) name.options.insert(name.options.begin(), tile);
   if (config.fma) name.options.insert(name.options.begin(), kFma);
-  if (!config.vbmi) name.options.insert(name.options.begin(), kNoVbmi);
+  if (!config.vbmi) name.options.insert(name.options.begin(), kNoVbmiWord);
   return to_string(name);
 }
 
@@ -24,7 +23,7 @@ std::optional<GroupedGemmAvx512Config> parse_grouped_gemm_avx512(std::string_vie
   auto name = parse_gemm_name(text);
   if (!name) return std::nullopt;
   const auto drop_first = [&name] { name->options.erase(name->options.begin()); };
-  const bool vbmi = !name->has(kNoVbmi);
+  const bool vbmi = !name->has(kNoVbmiWord);
   if (!vbmi) drop_first();
   const bool fma = name->has(kFma);
   if (fma) drop_first();

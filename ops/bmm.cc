@@ -29,7 +29,9 @@ struct [[gnu::visibility("hidden")]] Bmm::Impl {
     return desc.b == BmmOperand::kPlainNK || desc.b == BmmOperand::kPlainKN;
   }
   WeightLayout layout() const noexcept {
-    return desc.b == BmmOperand::kS8 ? WeightLayout::kU8Vnni4N16 : WeightLayout::kBf16Vnni2N16;
+    return desc.b == BmmOperand::kS8     ? WeightLayout::kU8Vnni4N16
+           : desc.b == BmmOperand::kE4M3 ? WeightLayout::kE4M3Vnni2N16Batch
+                                         : WeightLayout::kBf16Vnni2N16;
   }
   Status check_weights(const BmmWeights& w) const noexcept;
   size_t scratch_bytes(int64_t max_m) const noexcept;
@@ -52,12 +54,18 @@ Status check(const BmmDesc& desc) noexcept {
   if (const Status s = check_count(desc.k, "desc.k", kMaxBmmK); !s.ok()) return s;
   if (const Status s = check_dtype(desc.c, "desc.c", {DType::kBF16, DType::kF32}); !s.ok())
     return s;
-  if (desc.b > BmmOperand::kPlainKN) {
-    return Status(StatusCode::kInvalidArgument,
-                  "desc.b ({0}) must be kBF16 (0), kS8 (1), kPlainNK (2) or kPlainKN (3)",
-                  static_cast<int64_t>(desc.b));
+  if (desc.b > BmmOperand::kE4M3) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        "desc.b ({0}) must be kBF16 (0), kS8 (1), kPlainNK (2), kPlainKN (3) or kE4M3 (4)",
+        static_cast<int64_t>(desc.b));
   }
   return check_enums({}, desc.invariance);
+}
+
+/// What a packed B holds before it is packed.
+DType stored_type(BmmOperand b) noexcept {
+  return b == BmmOperand::kS8 ? DType::kS8 : b == BmmOperand::kE4M3 ? DType::kE4M3 : DType::kBF16;
 }
 
 GemmSpec make_spec(const BmmDesc& desc, const ContextImpl& ctx) {
@@ -68,8 +76,8 @@ GemmSpec make_spec(const BmmDesc& desc, const ContextImpl& ctx) {
   spec.problem.b = desc.b;
   spec.problem.c = desc.c;
   spec.blocking = bmm_blocking;
-  use_bf16_families(desc.b == BmmOperand::kS8 ? DType::kU8 : DType::kBF16, ctx, desc.invariance,
-                    &spec);
+  const DType stored = stored_type(desc.b);
+  use_bf16_families(stored == DType::kS8 ? DType::kU8 : stored, ctx, desc.invariance, &spec);
   return spec;
 }
 
@@ -142,16 +150,17 @@ Status Bmm::Impl::check_weights(const BmmWeights& w) const noexcept {
   }
   const int64_t batch = w.values.batch;
   if (const Status s = check_count(batch, "w.values.batch", kMaxExtent); !s.ok()) return s;
-  const bool codes = desc.b == BmmOperand::kS8;
-  const DType type = codes ? DType::kS8 : DType::kBF16;
+  const DType type = stored_type(desc.b);
+  const bool codes = type != DType::kBF16;
   const Status values = check_stored(w.values, "w.values", type, batch, desc, w.order);
   if (!values.ok()) return values;
   const MatrixView& scale = w.scale;
   if (!codes) {
     if (scale.data == nullptr) return {};
-    return Status(StatusCode::kInvalidArgument,
-                  "w.scale given, but w.values ({0:dtype}) has none: only s8 comes with scales",
-                  status_value(w.values.dtype));
+    return Status(
+        StatusCode::kInvalidArgument,
+        "w.scale given, but w.values ({0:dtype}) has none: only s8 and e4m3 come with scales",
+        status_value(w.values.dtype));
   }
   if (scale.data == nullptr) {
     if (batch == 0 || desc.n == 0) return {};

@@ -9,6 +9,7 @@
 
 #include "ops/blocking.h"
 #include "ops/checked.h"
+#include "ops/float8_lines.h"
 #include "ops/packed_weights_builder.h"
 #include "ops/scale_value.h"
 #include "ops/validate.h"
@@ -17,7 +18,7 @@ namespace quern::inline v0 {
 namespace {
 
 constexpr auto kLine = static_cast<int64_t>(kLineBytes);
-constexpr int64_t kLineDepth = 4;
+constexpr int64_t kLineDepth = kFloat8LineDepth;
 // Lines that 16 bytes of each of four rows are a quarter of.
 constexpr int64_t kLinesAtOnce = 4;
 
@@ -29,30 +30,6 @@ struct PackJob {
   std::byte* to = nullptr;
 };
 
-__m128i load(const std::byte* from) noexcept {
-  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-}
-void store(std::byte* to, __m128i value) noexcept {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), value);
-}
-
-/// 16 depths of four columns: word 4 h + c of the lane of line i is word 2 i + h of row c.
-void interleave_words(const std::byte* from, int64_t step, std::byte* to) noexcept {
-  const __m128i r0 = load(from), r1 = load(from + step), r2 = load(from + 2 * step),
-                r3 = load(from + 3 * step);
-  const __m128i low01 = _mm_unpacklo_epi16(r0, r1), low23 = _mm_unpacklo_epi16(r2, r3);
-  const __m128i high01 = _mm_unpackhi_epi16(r0, r1), high23 = _mm_unpackhi_epi16(r2, r3);
-  store(to, _mm_unpacklo_epi32(low01, low23));
-  store(to + kLine, _mm_unpackhi_epi32(low01, low23));
-  store(to + 2 * kLine, _mm_unpacklo_epi32(high01, high23));
-  store(to + 3 * kLine, _mm_unpackhi_epi32(high01, high23));
-}
-
-/// Where a line has the code of a column at a depth of four.
-constexpr int64_t place_of(int64_t column, int64_t depth) noexcept {
-  return column / 4 * 16 + depth / 2 * 8 + column % 4 * 2 + depth % 2;
-}
-
 /// `depths` depths of `columns` columns from `from` on become the first lines at `to`; of whole
 /// lines all bytes are written.
 void pack_lines(const std::byte* from, int64_t step, int64_t columns, int64_t depths,
@@ -62,7 +39,7 @@ void pack_lines(const std::byte* from, int64_t step, int64_t columns, int64_t de
     constexpr int64_t kDepths = kLinesAtOnce * kLineDepth;
     for (; depth + kDepths <= depths; depth += kDepths) {
       for (int64_t c = 0; c < kPanelColumns; c += 4) {
-        interleave_words(from + c * step + depth, step, to + depth * 16 + c * 4);
+        float8_lines_from_columns(from + c * step + depth, step, to + depth * 16 + c * 4);
       }
     }
   }
@@ -71,7 +48,7 @@ void pack_lines(const std::byte* from, int64_t step, int64_t columns, int64_t de
     std::memset(line, 0, kLineBytes);
     const int64_t present = std::min(kLineDepth, depths - depth);
     for (int64_t c = 0; c < columns; ++c) {
-      for (int64_t d = 0; d < present; ++d) line[place_of(c, d)] = from[c * step + depth + d];
+      for (int64_t d = 0; d < present; ++d) line[float8_place(c, d)] = from[c * step + depth + d];
     }
   }
 }

@@ -16,31 +16,39 @@ jit::GemmConfig kernel_config(const Problem& problem, int mr, int nr, int prefet
 
 namespace {
 
+/// As kernels for b want it said.
+bool by_vbmi(DType b, const jit::IsaFeatures& features) noexcept {
+  return b != DType::kE4M3 || features.vbmi;
+}
+
 GemmFamily bf16_amx_family(DType b, bool scaled, const jit::IsaFeatures& features,
                            const Problem& problem) {
-  const bool codes = b == DType::kU8;
+  const bool codes = b != DType::kBF16;
   const GemmFacts facts{
       .k = problem.k, .a_bytes = 2, .weight_bits = codes ? 8 : 16, .row_step = 16};
-  return make_family(jit::Bf16GemmAmxConfig{{}, b, scaled}, IsaLevel::kAmx, facts,
-                     RowPreparation::kNone, features, problem);
+  return make_family(jit::Bf16GemmAmxConfig{{}, b, scaled, by_vbmi(b, features)}, IsaLevel::kAmx,
+                     facts, RowPreparation::kNone, features, problem);
 }
 
 GemmFamily bf16_avx512_family(DType b, bool scaled, const jit::IsaFeatures& features,
                               const Problem& problem) {
-  const bool codes = b == DType::kU8;
+  const bool codes = b != DType::kBF16, floats = b == DType::kE4M3;
   GemmFacts facts{.k = problem.k,
                   .a_bytes = 2,
                   .weight_bits = codes ? 8 : 16,
                   .panel_registers = codes ? 2 : 1,
-                  .other_registers = codes ? 4 : 1};
+                  .other_registers = floats  ? 1 + jit::kFloat8Registers
+                                     : codes ? 4
+                                             : 1};
   if (has_fast_bf16_dots(features)) {
-    return make_family(jit::Bf16GemmAvx512Config{{}, b, scaled}, IsaLevel::kAvx512, facts,
-                       RowPreparation::kNone, features, problem);
+    return make_family(jit::Bf16GemmAvx512Config{{}, b, scaled, by_vbmi(b, features)},
+                       IsaLevel::kAvx512, facts, RowPreparation::kNone, features, problem);
   }
   facts.a_bytes = 4;
-  facts.other_registers = codes ? 4 : 2;
-  return make_family(jit::Bf16GemmFmaAvx512Config{{}, b, scaled}, IsaLevel::kAvx512, facts,
-                     RowPreparation::kWiden, features, problem);
+  facts.other_registers = floats ? 2 + jit::kFloat8Registers : codes ? 4 : 2;
+  if (floats) facts.panel_registers = 3;
+  return make_family(jit::Bf16GemmFmaAvx512Config{{}, b, scaled, by_vbmi(b, features)},
+                     IsaLevel::kAvx512, facts, RowPreparation::kWiden, features, problem);
 }
 
 }  // namespace

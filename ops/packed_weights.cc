@@ -30,6 +30,8 @@ const char* to_string(WeightLayout layout) noexcept {
       return "e4m3.vnni2.n16.v1";
     case WeightLayout::kE4M3Vnni2N16GateUp:
       return "e4m3.vnni2.n16.gateup.v1";
+    case WeightLayout::kE4M3Vnni2N16Batch:
+      return "e4m3.vnni2.n16.batch.v1";
     case WeightLayout::kE5M2Vnni2N16:
       return "e5m2.vnni2.n16.v1";
     case WeightLayout::kE5M2Vnni2N16GateUp:
@@ -56,6 +58,8 @@ LayoutTraits layout_traits(WeightLayout layout) noexcept {
       return {DType::kE4M3, 1, 4, false, true};
     case WeightLayout::kE4M3Vnni2N16GateUp:
       return {DType::kE4M3, 2, 4, false, true};
+    case WeightLayout::kE4M3Vnni2N16Batch:
+      return {DType::kE4M3, 1, 4, true};
     case WeightLayout::kE5M2Vnni2N16:
       return {DType::kE5M2, 1, 4, false, true};
     case WeightLayout::kE5M2Vnni2N16GateUp:

@@ -41,6 +41,7 @@ bool is_known(uint32_t layout) noexcept {
     case WeightLayout::kU4Vnni8N16GateUp:
     case WeightLayout::kE4M3Vnni2N16:
     case WeightLayout::kE4M3Vnni2N16GateUp:
+    case WeightLayout::kE4M3Vnni2N16Batch:
     case WeightLayout::kE5M2Vnni2N16:
     case WeightLayout::kE5M2Vnni2N16GateUp:
     case WeightLayout::kNvfp4N16:

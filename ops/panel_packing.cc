@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/float8_lines.h"
 #include "ops/packed_weights_builder.h"
 #include "ops/validate.h"
 
@@ -100,12 +101,14 @@ void interleave_quads(const std::byte* from, int64_t step, __m128i flip, std::by
 }
 
 /// The line of each of `panels` panels that the same few stored rows hold.
-void deal_out(const std::byte* from, int64_t row_step, int64_t element, int64_t panels,
+void deal_out(const std::byte* from, int64_t row_step, int64_t element, bool floats, int64_t panels,
               __m128i flip, std::byte* to, int64_t panel_bytes) noexcept {
   for (int64_t i = 0; i < panels; ++i) {
     const std::byte* cells = from + i * kPanelColumns * element;
     if (element == 2) {
       interleave_pairs(cells, row_step, to + i * panel_bytes);
+    } else if (floats) {
+      float8_line_from_depths(cells, row_step, to + i * panel_bytes);
     } else {
       interleave_quads(cells, row_step, flip, to + i * panel_bytes);
     }
@@ -113,8 +116,8 @@ void deal_out(const std::byte* from, int64_t row_step, int64_t element, int64_t 
 }
 
 /// Xored into every byte: it turns s8 into the unsigned code w + 128, padding (zero) included.
-unsigned char flip_of(int64_t element) noexcept {
-  return element == 1 ? 0x80 : 0;
+unsigned char flip_of(int64_t element, bool floats) noexcept {
+  return element == 1 && !floats ? 0x80 : 0;
 }
 
 }  // namespace
@@ -123,6 +126,7 @@ PanelSource::PanelSource(const MatrixView& view, BmmOrder order) noexcept
     : data_(static_cast<const std::byte*>(view.data)),
       order_(order),
       element_(static_cast<int64_t>(size_of(view.dtype))),
+      floats_(view.dtype == DType::kE4M3),
       n_(order == BmmOrder::kNK ? view.rows : view.cols),
       k_(order == BmmOrder::kNK ? view.cols : view.rows),
       row_bytes_(row_step(view)) {}
@@ -148,13 +152,14 @@ void PanelSource::pack_line(int64_t first_column, int64_t columns, int64_t line,
   const int64_t depth_step = nk ? element_ : row_bytes_;
   const int64_t depths = kCellBytes / element_;
   const int64_t present = std::clamp<int64_t>(k_ - line * depths, 0, depths);
-  std::memset(to, flip_of(element_), kLineBytes);
+  const auto flip = static_cast<std::byte>(flip_of(element_, floats_));
+  std::memset(to, static_cast<int>(flip), kLineBytes);
   for (int64_t c = 0; c < columns && present > 0; ++c) {
     const std::byte* from = data_ + (first_column + c) * column_step + line * depths * depth_step;
     for (int64_t i = 0; i < present; ++i) {
-      std::byte* cell = to + c * kCellBytes + i * element_;
+      std::byte* cell = to + (floats_ ? float8_place(c, i) : c * kCellBytes + i * element_);
       std::memcpy(cell, from + i * depth_step, static_cast<size_t>(element_));
-      if (element_ == 1) *cell ^= std::byte{0x80};
+      if (element_ == 1) *cell ^= flip;
     }
   }
 }
@@ -165,7 +170,7 @@ void PanelSource::pack_nk(int64_t panel, int64_t lines, std::byte* to) const noe
   constexpr int64_t kLinesAtOnce = 4;
   int64_t line = 0;
   if (columns == kPanelColumns) {
-    const __m128i flip = _mm_set1_epi8(static_cast<char>(flip_of(element_)));
+    const __m128i flip = _mm_set1_epi8(static_cast<char>(flip_of(element_, floats_)));
     const int64_t whole = k_ * element_ / (kLinesAtOnce * kCellBytes) * kLinesAtOnce;
     const std::byte* rows = data_ + first * row_bytes_;
     for (; line < whole; line += kLinesAtOnce) {
@@ -176,8 +181,12 @@ void PanelSource::pack_nk(int64_t panel, int64_t lines, std::byte* to) const noe
         }
       }
       for (int64_t c = 0; c < kPanelColumns; c += 4) {
-        transpose_cells(from + c * row_bytes_, row_bytes_, flip,
-                        to + line * kLine + c * kCellBytes);
+        std::byte* lane = to + line * kLine + c * kCellBytes;
+        if (floats_) {
+          float8_lines_from_columns(from + c * row_bytes_, row_bytes_, lane);
+        } else {
+          transpose_cells(from + c * row_bytes_, row_bytes_, flip, lane);
+        }
       }
     }
   }
@@ -193,7 +202,7 @@ void PanelSource::pack_kn(int64_t first, int64_t count, int64_t panel_bytes,
   const int64_t width = whole * kPanelColumns * element_;
   const int64_t block =
       std::max<int64_t>(kRowsAtOnceBytes / std::max<int64_t>(width, 1) / depths, 1);
-  const __m128i flip = _mm_set1_epi8(static_cast<char>(flip_of(element_)));
+  const __m128i flip = _mm_set1_epi8(static_cast<char>(flip_of(element_, floats_)));
   const std::byte* columns = data_ + first * kPanelColumns * element_;
   for (int64_t line = 0; line < whole_lines && whole > 0; line += block) {
     const int64_t end = std::min(line + block, whole_lines);
@@ -204,7 +213,7 @@ void PanelSource::pack_kn(int64_t first, int64_t count, int64_t panel_bytes,
       for (int64_t l = line; l < end; ++l) {
         next_block.lines(lines_read);
         deal_out(columns + l * depths * row_bytes_ + p * kPanelColumns * element_, row_bytes_,
-                 element_, panels, flip, to + p * panel_bytes + l * kLine, panel_bytes);
+                 element_, floats_, panels, flip, to + p * panel_bytes + l * kLine, panel_bytes);
       }
     }
   }

@@ -8,8 +8,8 @@
 
 namespace quern::inline v0 {
 
-/// A matrix of weights as somebody stores it: bf16, or s8 that becomes the code w + 128. The view
-/// has been checked.
+/// A matrix of weights as somebody stores it: bf16, s8 that becomes the code w + 128, or e4m3. The
+/// view has been checked.
 class PanelSource {
  public:
   PanelSource() = default;
@@ -32,6 +32,7 @@ class PanelSource {
   const std::byte* data_ = nullptr;
   BmmOrder order_ = BmmOrder::kNK;
   int64_t element_ = 2;  ///< bytes
+  bool floats_ = false;  ///< 8-bit ones
   int64_t n_ = 0;
   int64_t k_ = 0;
   int64_t row_bytes_ = 0;  ///< from one stored row to the next

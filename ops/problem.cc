@@ -48,7 +48,7 @@ constexpr IsaLevel kIsaLevels[] = {IsaLevel::kNone, IsaLevel::kAvx512, IsaLevel:
 constexpr Int8Activations kActivations[] = {Int8Activations::kDynamicS8, Int8Activations::kS8,
                                             Int8Activations::kBF16};
 constexpr BmmOperand kOperands[] = {BmmOperand::kBF16, BmmOperand::kS8, BmmOperand::kPlainNK,
-                                    BmmOperand::kPlainKN};
+                                    BmmOperand::kPlainKN, BmmOperand::kE4M3};
 constexpr DType kFp8Weights[] = {DType::kE4M3, DType::kE5M2};
 constexpr Fp4Format kFp4Formats[] = {Fp4Format::kNvfp4, Fp4Format::kMxfp4};
 constexpr Int4Zeros kZeros[] = {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32};
@@ -75,6 +75,8 @@ std::string_view name_of(BmmOperand b) noexcept {
       return "nk";
     case BmmOperand::kPlainKN:
       return "kn";
+    case BmmOperand::kE4M3:
+      return "e4m3";
   }
   return "?";
 }
@@ -245,7 +247,8 @@ Status parse_weights(Token token, Problem* p) noexcept {
                       &p->weights);
   }
   return parse_enum(token, kOperands,
-                    "problem string: w of bmm is bf16, s8, nk or kn; not so at byte {0}", &p->b);
+                    "problem string: w of bmm is bf16, s8, nk, kn or e4m3; not so at byte {0}",
+                    &p->b);
 }
 
 Status parse_threads(Token token, Problem* p) noexcept {

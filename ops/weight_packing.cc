@@ -90,10 +90,11 @@ Result<PackedWeights> pack_batch(ThreadPool& pool, const BmmWeights& w) {
   const BatchView& v = w.values;
   const bool nk = w.order == BmmOrder::kNK;
   const int64_t n = nk ? v.rows : v.cols;
-  const bool codes = v.dtype == DType::kS8;
-  auto builder = PackedWeightsBuilder::allocate(
-      {codes ? WeightLayout::kU8Vnni4N16 : WeightLayout::kBf16Vnni2N16, n, nk ? v.cols : v.rows,
-       v.batch});
+  const bool codes = v.dtype != DType::kBF16;
+  const WeightLayout layout = v.dtype == DType::kS8     ? WeightLayout::kU8Vnni4N16
+                              : v.dtype == DType::kE4M3 ? WeightLayout::kE4M3Vnni2N16Batch
+                                                        : WeightLayout::kBf16Vnni2N16;
+  auto builder = PackedWeightsBuilder::allocate({layout, n, nk ? v.cols : v.rows, v.batch});
   if (!builder.ok()) return builder.status();
   const PanelSource source(matrix_of(v), w.order);
   pack_panels(pool, {&source, 1}, batch_step(v), &*builder);

@@ -14,7 +14,7 @@ namespace quern::inline v0 {
 /// shape. The views have been checked. Runs on the pool; every byte of the result is written.
 Result<PackedWeights> pack_bf16(ThreadPool& pool, Span<const MatrixView> parts);
 Result<PackedWeights> pack_int8(ThreadPool& pool, Span<const Int8Weights> parts);
-/// Every matrix of a batch, bf16 or s8, stored either way round.
+/// Every matrix of a batch, bf16, s8 or e4m3, stored either way round.
 Result<PackedWeights> pack_batch(ThreadPool& pool, const BmmWeights& weights);
 
 }  // namespace quern::inline v0

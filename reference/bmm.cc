@@ -52,7 +52,7 @@ Status check_shapes(const BmmDesc& desc, const BmmArgs& args) {
                    (nk ? b.cols : b.rows) == desc.k,
                "b must be c.batch matrices of desc.n ({0}) and desc.k ({1})", desc.n, desc.k);
   }
-  if (s.ok() && b.dtype == DType::kS8) {
+  if (s.ok() && b.dtype != DType::kBF16) {
     const MatrixView& scale = args.b.scale;
     s = expect(scale.rows == b.batch && (scale.cols == 1 || scale.cols == desc.n),
                "b.scale ({0} x {1}) must be one a column or one a matrix", scale.rows, scale.cols);
@@ -65,7 +65,7 @@ Status check_shapes(const BmmDesc& desc, const BmmArgs& args) {
 Exact bmm_exact(const BmmDesc& desc, const BmmArgs& args, int64_t matrix) {
   const MatrixView a = matrix_of(args.a, matrix);
   const auto columns = columns_of(matrix_of(args.b.values, matrix), args.b.order, desc.n, desc.k);
-  const bool scaled = args.b.values.dtype == DType::kS8;
+  const bool scaled = args.b.values.dtype != DType::kBF16;
   Exact out{a.rows, desc.n, {}};
   for (int64_t i = 0; i < a.rows; ++i) {
     const std::vector<double> row = operand_row(a, i);

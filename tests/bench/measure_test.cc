@@ -289,6 +289,7 @@ TEST_F(RealOps, RightResultsPass) {
                            "bf16_gemm/m:300/n:300/k:300/thr:2",
                            "bmm/b:3/m:7/n:40/k:129/thr:2",
                            "bmm/b:9/m:2/n:17/k:40/w:s8/thr:1",
+                           "bmm/b:3/m:7/n:17/k:40/w:e4m3/thr:2",
                            "bmm/b:2/m:2/n:17/k:40/w:nk/c:f32/thr:1",
                            "bmm/b:2/m:2/n:17/k:40/w:kn/thr:2",
                            "bmm/b:17/m:70/n:96/k:200/thr:2",

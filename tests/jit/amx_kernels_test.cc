@@ -39,10 +39,12 @@ GuardBuffer guarded(const std::vector<T>& values) {
 /// One call on a block, every operand against a guard page.
 class Call {
  public:
-  Call(const Block& block, bool s8_rows, bool u8_weights, int n)
+  Call(const Block& block, bool s8_rows, bool codes, int n, DType code_type = DType::kU8)
       : out(block),
         a_(s8_rows ? guarded(block.a_s8()) : guarded(block.a_bf16())),
-        b_(u8_weights ? guarded(block.b_u8()) : guarded(block.b_bf16())),
+        b_(!codes                      ? guarded(block.b_bf16())
+           : code_type == DType::kE4M3 ? guarded(block.b_e4m3())
+                                       : guarded(block.b_u8())),
         tiles_(kTileScratchBytes, Flush::kEnd) {
     std::memset(tiles_.data(), 0xff, tiles_.size());
     args = common_args(block, n);
@@ -82,7 +84,8 @@ class AmxKernels : public AmxKernelTest {
   /// Every register block, prefetch, number of rows, depth and width. A tile's `depth` is in
   /// panel_lines of each panel.
   template <typename Config>
-  void check_shapes(const Config& base, bool s8_rows, bool u8_weights, int depth, int panel_lines) {
+  void check_shapes(const Config& base, bool s8_rows, bool codes, int depth, int panel_lines,
+                    DType code_type = DType::kU8) {
     Numbers numbers(7);
     int kernels = 0;
     for (int mr : {16, 32}) {
@@ -98,12 +101,13 @@ class AmxKernels : public AmxKernelTest {
           for (const int m : rows_of(mr, all_rows)) {
             for (const int k : kDepths) {
               if (!all_rows && k % 31 > 2) continue;
-              const Block block = amx_block(m, 16 * nr, k, numbers);
+              Block block = amx_block(m, 16 * nr, k, numbers);
+              if (code_type == DType::kE4M3) block.use_small_weights();
               const int n = 16 * (nr - 1) + 1 + static_cast<int>(numbers.next() % 16);
-              Call call(block, s8_rows, u8_weights, n);
+              Call call(block, s8_rows, codes, n, code_type);
               hint(&call.args, k / depth * panel_lines, numbers);
               kernel->call(call.args);
-              expect_block(block, call.out, n, s8_rows, u8_weights, kernel->name);
+              expect_block(block, call.out, n, s8_rows, codes, kernel->name);
               if (HasFatalFailure()) return;
               ASSERT_EQ(tiles_.store(), TileConfig{}) << "tiles were left configured";
             }
@@ -132,6 +136,14 @@ TEST_F(AmxKernels, Bf16EveryShapeAndTail) {
 
 TEST_F(AmxKernels, Bf16TimesU8EveryShapeAndTail) {
   check_shapes(Bf16GemmAmxConfig{{}, DType::kU8}, false, true, 32, 8);
+}
+
+TEST_F(AmxKernels, Bf16TimesE4M3EveryShapeAndTail) {
+  for (const bool vbmi : {true, false}) {
+    if (vbmi && !features_.vbmi) continue;
+    check_shapes(Bf16GemmAmxConfig{{}, DType::kE4M3, false, vbmi}, false, true, 32, 8,
+                 DType::kE4M3);
+  }
 }
 
 TEST_F(AmxKernels, EveryU8CodeDecodesExactly) {

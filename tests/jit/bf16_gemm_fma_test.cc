@@ -61,7 +61,8 @@ TEST_F(Bf16Fma, HasTheBitsOfDotProducts) {
   constexpr int kMr = 3, kNr = 2, kColumns = 16 * kNr;
   Numbers numbers(11);
   int not_finite = 0, zeros = 0;
-  for (const DType type : {DType::kBF16, DType::kU8}) {
+  for (const DType type : {DType::kBF16, DType::kU8, DType::kE4M3}) {
+    if (type == DType::kE4M3 && !features_.vbmi) continue;
     const GemmConfig shape{kMr, kNr, 0, true, {DType::kF32}};
     const KernelHandle dots = make(Bf16GemmAvx512Config{shape, type});
     const KernelHandle fmas = make(Bf16GemmFmaAvx512Config{shape, type});
@@ -80,12 +81,16 @@ TEST_F(Bf16Fma, HasTheBitsOfDotProducts) {
       }
       // Panels of any bits, but zeros (as codes: 128) where the packing pads.
       std::vector<uint16_t> b(static_cast<size_t>(kColumns * padded));
-      std::vector<uint8_t> codes(static_cast<size_t>(kColumns * padded), 128);
+      std::vector<uint8_t> codes(static_cast<size_t>(kColumns * padded),
+                                 type == DType::kU8 ? 128 : 0);
       for (int c = 0; c < kColumns; ++c) {
         for (int i = 0; i < k; ++i) {
           const int panel = c / 16 * 16 * padded, lane = c % 16;
           b[static_cast<size_t>(panel + i / 2 * 32 + lane * 2 + i % 2)] = element(fill, numbers);
-          codes[static_cast<size_t>(panel + i / 4 * 64 + lane * 4 + i % 4)] =
+          const int byte = type == DType::kU8
+                               ? lane * 4 + i % 4
+                               : lane / 4 * 16 + i % 4 / 2 * 8 + lane % 4 * 2 + i % 2;
+          codes[static_cast<size_t>(panel + i / 4 * 64 + byte)] =
               static_cast<uint8_t>(numbers.next());
         }
       }
@@ -96,7 +101,7 @@ TEST_F(Bf16Fma, HasTheBitsOfDotProducts) {
       args.k = k;
       args.n = kColumns;
       args.col_scale = scale.data();
-      args.b = type == DType::kU8 ? static_cast<const void*>(codes.data()) : b.data();
+      args.b = type != DType::kBF16 ? static_cast<const void*>(codes.data()) : b.data();
       args.panel_stride = 16 * padded * static_cast<int>(size_of(type));
       args.c_stride = kColumns * 4;
       args.a = a.data();

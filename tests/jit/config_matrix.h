@@ -104,6 +104,12 @@ constexpr bool uses_vbmi(const Config&) {
 inline bool uses_vbmi(const GroupedGemmAvx512Config& config) {
   return config.vbmi && is_float8(config.b);
 }
+template <typename Config>
+requires std::same_as<Config, Bf16GemmAvx512Config> ||
+    std::same_as<Config, Bf16GemmFmaAvx512Config> || std::same_as<Config, Bf16GemmAmxConfig>
+bool uses_vbmi(const Config& config) {
+  return config.vbmi && config.b == DType::kE4M3;
+}
 inline bool uses_vbmi(const GroupedDecodeAvx512Config& config) {
   return config.vbmi && is_float8(config.from);
 }

@@ -95,6 +95,27 @@ struct Block {
     }
     return out;
   }
+  /// As integers that e4m3 holds.
+  void use_small_weights() {
+    for (int& x : w) x %= 17;
+  }
+  /// Byte 16 q + 8 h + 2 i + j of a line is column 4 q + i, depth 2 h + j.
+  std::vector<uint8_t> b_e4m3() const {
+    std::vector<uint8_t> out(static_cast<size_t>(columns * padded_k()), 0);
+    for (int c = 0; c < columns; ++c) {
+      for (int i = 0; i < k; ++i) {
+        const int x = w[static_cast<size_t>(c * k + i)], magnitude = x < 0 ? -x : x;
+        int exponent = 0;
+        while (magnitude >> (exponent + 1) != 0) ++exponent;
+        const int code =
+            magnitude == 0 ? 0 : (exponent + 7) << 3 | ((magnitude << 3 >> exponent) & 7);
+        const int byte = c % 16 / 4 * 16 + i % 4 / 2 * 8 + c % 4 * 2 + i % 2;
+        out[static_cast<size_t>(c / 16 * 16 * padded_k() + i / 4 * 64 + byte)] =
+            static_cast<uint8_t>(code | (x < 0 ? 0x80 : 0));
+      }
+    }
+    return out;
+  }
   std::vector<uint16_t> b_bf16() const {
     const int even_k = padded_to(2 * pad_lines);
     std::vector<uint16_t> out(static_cast<size_t>(columns * even_k), 0);

@@ -57,11 +57,12 @@ inline std::vector<Int8GemmAvx512Config> all_int8() {
 template <typename Config>
 std::vector<Config> all_bf16_of() {
   std::vector<Config> all;
-  for (DType b : {DType::kBF16, DType::kU8}) {
+  for (DType b : {DType::kBF16, DType::kU8, DType::kE4M3}) {
     for (int prefetch : {0, 1, 4, 8}) {
       Config base{{.prefetch = prefetch, .poison = prefetch != 0}, b};
       base.bf16 = prefetch != 1;
-      base.scaled = prefetch == 4;  // with u8 codes that is illegal
+      base.scaled = prefetch == 4;  // with codes that is illegal
+      base.vbmi = b != DType::kE4M3 || prefetch != 8;
       const auto some = with_shapes(base);
       all.insert(all.end(), some.begin(), some.end());
       if (!base.scaled || b == DType::kBF16) continue;
@@ -111,6 +112,10 @@ inline std::vector<Bf16GemmAmxConfig> all_bf16_amx() {
   std::vector<Bf16GemmAmxConfig> all = with_tiles(Bf16GemmAmxConfig{});
   const auto codes = with_tiles(Bf16GemmAmxConfig{{}, DType::kU8});
   all.insert(all.end(), codes.begin(), codes.end());
+  for (const bool vbmi : {true, false}) {
+    const auto floats = with_tiles(Bf16GemmAmxConfig{{}, DType::kE4M3, false, vbmi});
+    all.insert(all.end(), floats.begin(), floats.end());
+  }
   for (const DType b : {DType::kBF16, DType::kU8}) {
     const auto scaled = with_tiles(Bf16GemmAmxConfig{{}, b, true});
     all.insert(all.end(), scaled.begin(), scaled.end());

@@ -98,35 +98,42 @@ TEST_F(GemmKernels, Int8SumsOfCodesWrapOnTheWay) {
 /// Every shape of one bf16 family against the loops. `a` holds the block's rows as the family reads
 /// them, `a_stride` bytes apart.
 template <typename Config, typename Rows>
-int check_bf16_family(KernelTest& test, uint64_t seed, const Rows& rows) {
+int check_bf16_family(KernelTest& test, bool has_vbmi, uint64_t seed, const Rows& rows) {
   Numbers numbers(seed);
   int kernels = 0;
-  for (DType type : {DType::kBF16, DType::kU8}) {
+  struct Weights {
+    DType type;
+    bool vbmi;
+  };
+  for (const auto& [type, vbmi] : {Weights{DType::kBF16, true}, Weights{DType::kU8, true},
+                                   Weights{DType::kE4M3, true}, Weights{DType::kE4M3, false}}) {
+    if (type == DType::kE4M3 && vbmi && !has_vbmi) continue;
     for (int mr = 1; mr <= 16; ++mr) {
       for (int nr = 1; nr <= 4; ++nr) {
         const std::vector<int> all = prefetches(nr);
         const int prefetch = all[static_cast<size_t>(kernels) % all.size()];
-        const Config config{{mr, nr, prefetch, true, kLinear}, type};
+        const Config config{{mr, nr, prefetch, true, kLinear}, type, false, vbmi};
         if (invalid(config) != nullptr) continue;
         ++kernels;
         const KernelHandle kernel = test.make(config);
         for (int k : kDepths) {
-          const Block block(mr, 16 * nr, k, numbers);
+          Block block(mr, 16 * nr, k, numbers);
+          if (type == DType::kE4M3) block.use_small_weights();
           const auto a = rows(block);
           const auto b = block.b_bf16();
-          const auto codes = block.b_u8();
-          const bool u8 = type == DType::kU8;
+          const auto codes = type == DType::kU8 ? block.b_u8() : block.b_e4m3();
+          const bool is_codes = type != DType::kBF16;
           const int n = 16 * (nr - 1) + 1 + static_cast<int>(numbers.next() % 16);
           GemmArgs args = common_args(block, n);
           args.a = a.data();
           args.a_stride = static_cast<int64_t>(a.size() * sizeof a[0]) / mr;
-          args.b = u8 ? static_cast<const void*>(codes.data()) : b.data();
-          args.panel_stride = u8 ? 16 * block.padded_k() : 16 * ((k + 1) / 2 * 4);
-          hint(&args, u8 ? k / 4 : k / 2, numbers);
+          args.b = is_codes ? static_cast<const void*>(codes.data()) : b.data();
+          args.panel_stride = is_codes ? 16 * block.padded_k() : 16 * ((k + 1) / 2 * 4);
+          hint(&args, is_codes ? k / 4 : k / 2, numbers);
           Output out(block);
           out.point(&args);
           kernel->call(args);
-          expect_block(block, out, n, false, u8, kernel->name);
+          expect_block(block, out, n, false, is_codes, kernel->name);
           if (::testing::Test::HasFatalFailure()) return kernels;
         }
       }
@@ -138,14 +145,14 @@ int check_bf16_family(KernelTest& test, uint64_t seed, const Rows& rows) {
 TEST_F(GemmKernels, Bf16EveryShapeAndTail) {
   if (!features_.bf16) GTEST_SKIP() << "not run: no AVX512-BF16";
   const auto rows = [](const Block& block) { return block.a_bf16(); };
-  EXPECT_EQ(check_bf16_family<Bf16GemmAvx512Config>(*this, 2, rows),
-            (6 + 9 + 14 + 16) + (5 + 7 + 12 + 16));
+  EXPECT_EQ(check_bf16_family<Bf16GemmAvx512Config>(*this, features_.vbmi, 2, rows),
+            (6 + 9 + 14 + 16) + (5 + 7 + 12 + 16) + (features_.vbmi ? 2 : 1) * (4 + 6 + 11 + 16));
 }
 
 TEST_F(GemmKernels, Bf16FmaEveryShapeAndTail) {
   const auto rows = [](const Block& block) { return block.a_f32(); };
-  EXPECT_EQ(check_bf16_family<Bf16GemmFmaAvx512Config>(*this, 6, rows),
-            (6 + 9 + 14 + 16) + (5 + 7 + 12 + 16));
+  EXPECT_EQ(check_bf16_family<Bf16GemmFmaAvx512Config>(*this, features_.vbmi, 6, rows),
+            (6 + 9 + 14 + 16) + (5 + 7 + 12 + 16) + (features_.vbmi ? 2 : 1) * (3 + 5 + 9 + 16));
 }
 
 // All 256 codes decode exactly: k = 1 with an activation of 1 gives the decoded weight itself.

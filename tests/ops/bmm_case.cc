@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "reference/bmm.h"
+#include "tests/ops/fp8_operands.h"
 #include "tests/support/compare.h"
 
 namespace quern::test {
@@ -17,7 +18,7 @@ const char* name_of(BatchForm form) {
 }  // namespace
 
 const char* name_of(BmmOperand b) {
-  constexpr const char* kNames[] = {"bf16", "s8", "nk", "kn"};
+  constexpr const char* kNames[] = {"bf16", "s8", "nk", "kn", "e4m3"};
   return kNames[static_cast<int>(b)];
 }
 
@@ -62,8 +63,7 @@ void vary(BmmCase& c, uint64_t variant) {
 
 BmmCase random_bmm(uint64_t seed) {
   Rng rng(seed);
-  const auto b = rng.pick(std::initializer_list<BmmOperand>{
-      BmmOperand::kBF16, BmmOperand::kS8, BmmOperand::kPlainNK, BmmOperand::kPlainKN});
+  const auto b = rng.pick(kBmmOperands);
   const int64_t batch =
       rng.one_in(4) ? rng.in(4, 20) : rng.pick(std::initializer_list<int64_t>{0, 1, 2, 3, 17});
   const auto small = [&rng] { return rng.in(rng.one_in(20) ? 0 : 1, 24); };
@@ -100,15 +100,19 @@ BmmData::BmmData(const BmmCase& g) {
   Placements places(g);
   const bool nk = g.stored() == BmmOrder::kNK;
   a = TestBatch(DType::kBF16, p.batch, p.m, p.k, g.a_form, g.a_pad, g.gap, places.next());
-  b = TestBatch(g.codes() ? DType::kS8 : DType::kBF16, p.batch, nk ? p.n : p.k, nk ? p.k : p.n,
-                g.b_form, g.b_pad, g.gap, places.next());
+  b = TestBatch(g.stored_type(), p.batch, nk ? p.n : p.k, nk ? p.k : p.n, g.b_form, g.b_pad, g.gap,
+                places.next());
   const bool shared = g.b_form == BatchForm::kShared;
   scale = TestMatrix(g.scale, shared ? 1 : p.batch, g.scale_of_matrix ? 1 : p.n, g.b_pad,
                      places.next());
   c = TestBatch(p.c, p.batch, p.m, p.n, g.c_form, g.c_pad, g.gap, places.next());
   const int64_t limit = exact_limit(p.k);
   fill_operand(a.store(), rng, g.fill, limit);
-  fill_operand(b.store(), rng, g.fill, limit);
+  if (g.stored_type() == DType::kE4M3) {
+    fill_fp8(b.store(), rng, g.fill, limit);
+  } else {
+    fill_operand(b.store(), rng, g.fill, limit);
+  }
   fill_scales(scale, rng, g.fill);
   c.store().set_all(-1);
   a.finish();

@@ -19,7 +19,8 @@
 namespace quern::test {
 
 inline constexpr BmmOperand kBmmOperands[] = {BmmOperand::kBF16, BmmOperand::kS8,
-                                              BmmOperand::kPlainNK, BmmOperand::kPlainKN};
+                                              BmmOperand::kPlainNK, BmmOperand::kPlainKN,
+                                              BmmOperand::kE4M3};
 const char* name_of(BmmOperand b);
 
 struct BmmCase : CaseValues {
@@ -35,8 +36,17 @@ struct BmmCase : CaseValues {
   int64_t c_pad = 0;
   int64_t gap = 0;  ///< rows between the matrices of each operand
 
-  bool plain() const { return problem.b >= BmmOperand::kPlainNK; }
-  bool codes() const { return problem.b == BmmOperand::kS8; }
+  bool plain() const {
+    return problem.b == BmmOperand::kPlainNK || problem.b == BmmOperand::kPlainKN;
+  }
+  /// Of packed B before it is packed.
+  DType stored_type() const {
+    return problem.b == BmmOperand::kS8     ? DType::kS8
+           : problem.b == BmmOperand::kE4M3 ? DType::kE4M3
+                                            : DType::kBF16;
+  }
+  /// B has scales.
+  bool codes() const { return stored_type() != DType::kBF16; }
   BmmOrder stored() const;
   BmmDesc desc() const;
 };

@@ -207,7 +207,8 @@ TEST_P(BmmErrorsTest, Pack) {
     return;
   }
   expect_invalid(refused([](BmmWeights& w) { w.scale = MatrixView(); }),
-                 "w.scale is null, but w.values (s8) needs scales");
+                 b() == BmmOperand::kS8 ? "w.scale is null, but w.values (s8) needs scales"
+                                        : "w.scale is null, but w.values (e4m3) needs scales");
   expect_invalid(refused([](BmmWeights& w) { w.scale.dtype = DType::kS8; }), "w.scale.dtype");
   expect_invalid(refused([](BmmWeights& w) { w.scale.rows = 1; }), "w.scale.rows (1) must be 3");
   expect_invalid(refused([](BmmWeights& w) { w.scale.cols = 2; }), "w.scale.cols (2) must be 20");
@@ -268,7 +269,7 @@ TEST_P(BmmErrorsTest, Descs) {
   expect_status(refused([](BmmDesc& d) { d.k = (int64_t{1} << 40) + 1; }), StatusCode::kTooLarge,
                 "desc.k", "k");
   expect_invalid(refused([](BmmDesc& d) { d.c = DType::kS8; }), "desc.c (s8)");
-  expect_invalid(refused([](BmmDesc& d) { d.b = static_cast<BmmOperand>(4); }), "desc.b (4)");
+  expect_invalid(refused([](BmmDesc& d) { d.b = static_cast<BmmOperand>(5); }), "desc.b (5)");
   expect_invalid(refused([](BmmDesc& d) { d.invariance = static_cast<Invariance>(2); }),
                  "desc.invariance (2)");
 }
@@ -322,7 +323,7 @@ TEST_P(BmmErrorsTest, NoMatrixNeedsNoWeightsOfItsOwn) {
 TEST_P(BmmErrorsTest, NoColumnNeedsNoScale) {
   for (const auto& [batch, n] : {std::pair<int64_t, int64_t>{0, 20}, {3, 0}}) {
     const BmmCase c = make_bmm(b(), batch, 4, n, 30);
-    if (!c.codes()) GTEST_SKIP() << "only s8 has scales";
+    if (!c.codes()) GTEST_SKIP() << "only s8 and e4m3 have scales";
     BmmData data(c);
     Result<BmmOp> op = BmmOp::create(ctx(), c);
     ASSERT_TRUE(op.ok());

@@ -7,6 +7,7 @@
 
 #include "quern/bf16_gemm.h"
 #include "quern/int8_gemm.h"
+#include "reference/numeric.h"
 #include "tests/ops/bmm_case.h"
 #include "tests/ops/invariance.h"
 #include "tests/ops/watching_pool.h"
@@ -54,8 +55,18 @@ TEST_P(BmmInvarianceTest, RealThreads) {
   expect_same_bits_with_real_threads(isa(), varied_cases(b()));
 }
 
+/// e4m3 as bf16, which holds it.
+TestMatrix decoded(const MatrixView& codes) {
+  TestMatrix m(DType::kBF16, codes.rows, codes.cols);
+  for (int64_t i = 0; i < codes.rows; ++i) {
+    for (int64_t j = 0; j < codes.cols; ++j) m.set(i, j, reference::load(codes, i, j));
+  }
+  return m;
+}
+
 // The numbers are those of the GEMMs: a product of the batch has the bits of bf16_gemm, or of
-// int8_gemm with bf16 activations.
+// int8_gemm with bf16 activations; of e4m3 those of bf16_gemm on what it decodes to, times the
+// scale.
 TEST_P(BmmInvarianceTest, BitsOfTheGemms) {
   for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 16, 33}) {
     BmmCase c = make_bmm(b(), 3, m, 50, 77);
@@ -64,6 +75,8 @@ TEST_P(BmmInvarianceTest, BitsOfTheGemms) {
     c.b_form = BatchForm::kHeads;
     c.scale_of_matrix = false;
     if (b() == BmmOperand::kPlainKN) continue;
+    const bool floats = b() == BmmOperand::kE4M3;
+    if (floats) c.problem.c = DType::kF32;
     BmmData data(c);
     Result<BmmOp> op = BmmOp::create(ctx(), c);
     ASSERT_TRUE(op.ok());
@@ -73,7 +86,7 @@ TEST_P(BmmInvarianceTest, BitsOfTheGemms) {
       TestMatrix alone(c.problem.c, m, 50);
       const MatrixView a = data.a.matrix(i), w = data.b.matrix(i);
       std::vector<std::byte> scratch(1 << 20);
-      if (c.codes()) {
+      if (c.codes() && !floats) {
         const auto gemm = Int8Gemm::create(
             ctx(), {50, 77, Int8Activations::kBF16, DType::kBF16, c.problem.c, {}, {}});
         ASSERT_TRUE(gemm.ok());
@@ -85,9 +98,16 @@ TEST_P(BmmInvarianceTest, BitsOfTheGemms) {
       } else {
         const auto gemm = Bf16Gemm::create(ctx(), {50, 77, c.problem.c, {}, {}});
         ASSERT_TRUE(gemm.ok());
-        const auto packed = gemm->pack(w);
+        const TestMatrix weights = floats ? decoded(w) : TestMatrix();
+        const auto packed = gemm->pack(floats ? weights.view() : w);
         ASSERT_TRUE(packed.ok());
         ASSERT_TRUE(gemm->run({a, &*packed, alone.mutable_view(), {}, {}}, scratch).ok());
+      }
+      for (int64_t r = 0; floats && r < m; ++r) {
+        for (int64_t j = 0; j < 50; ++j) {
+          const auto sum = static_cast<float>(alone.get(r, j));
+          alone.set(r, j, sum * static_cast<float>(data.scale.get(i, j)));
+        }
       }
       EXPECT_EQ(element_bits(data.c.matrix(i)), element_bits(alone.view())) << to_string(c);
     }
@@ -269,10 +289,11 @@ TEST_P(BmmInvarianceTest, AnyBlocking) {
   const std::vector<BmmCase> cases = varied_cases(b());
   const std::vector<std::vector<uint32_t>> expected = bits_of_all(ctx(), cases);
   const bool tiles = isa().level == IsaLevel::kAmx;
+  // Of four panels, in every family.
+  const int64_t most_rows = b() == BmmOperand::kE4M3 ? 3 : 5;
   for (int i = 0; i < 20; ++i) {
     GemmBlocking blocking;
-    blocking.mr =
-        tiles ? static_cast<int32_t>(16 * rng.in(1, 2)) : static_cast<int32_t>(rng.in(1, 5));
+    blocking.mr = static_cast<int32_t>(tiles ? 16 * rng.in(1, 2) : rng.in(1, most_rows));
     blocking.nr = static_cast<int32_t>(rng.in(1, tiles ? 64 / blocking.mr : 4));
     blocking.mc = rng.in(1, 4) * blocking.mr;
     blocking.nc = 16 * blocking.nr;

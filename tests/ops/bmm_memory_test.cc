@@ -60,6 +60,13 @@ TEST_P(BmmMemoryTest, NonFiniteValuesStayInTheirMatrix) {
           expect_contained(
               ctx(), c, [&](BmmData& d) { d.scale.set(1, 20, value); },
               [&](int64_t matrix, int64_t, int64_t j) { return matrix == 1 && j == 20; });
+          if (b() == BmmOperand::kE4M3) {
+            const bool nk = c.stored() == BmmOrder::kNK;
+            expect_contained(
+                ctx(), c,
+                [&](BmmData& d) { d.b.set_bits(1, nk ? 20 : k - 1, nk ? k - 1 : 20, 0xff); },
+                [&](int64_t matrix, int64_t, int64_t j) { return matrix == 1 && j == 20; });
+          }
           continue;
         }
         for (const int64_t column : {0, 20}) {

@@ -28,7 +28,14 @@ static quern_batch batch(const void* data, int32_t dtype, int64_t rows, int64_t 
 
 static uint16_t a_data[kM * kH * kK], b_data[kH * kN * kK];
 static int8_t codes[kH * kN * kK];
+static uint8_t floats[kH * kN * kK]; /* e4m3 */
 static float c_data[kM * kH * kN];
+
+/* Of -3 to 3. */
+static uint8_t e4m3(int x) {
+  static const uint8_t magnitudes[4] = {0x00, 0x38, 0x40, 0x44};
+  return (uint8_t)(x < 0 ? magnitudes[-x] | 0x80 : magnitudes[x]);
+}
 
 /* B in the order that the plan wants it. */
 static void fill(int kn) {
@@ -42,6 +49,7 @@ static void fill(int kn) {
         const int at = h * kN * kK + (kn ? k * kN + j : j * kK + k);
         b_data[at] = bf16(b_at(h, j, k));
         codes[at] = (int8_t)b_at(h, j, k);
+        floats[at] = e4m3((int)b_at(h, j, k));
       }
     }
   }
@@ -69,6 +77,7 @@ static void test_operand(quern_context* context, int32_t b, int kn) {
   quern_bmm* plan = NULL;
   quern_packed_weights* packed = NULL;
   const float scale[kH] = {0.5f, 0.5f, 0.5f};
+  const int scaled = b == QUERN_BMM_S8 || b == QUERN_BMM_E4M3;
   const int plain = b == QUERN_BMM_PLAIN_NK || b == QUERN_BMM_PLAIN_KN;
   char* text;
   size_t bytes;
@@ -85,12 +94,18 @@ static void test_operand(quern_context* context, int32_t b, int kn) {
   quern_string_free(text);
 
   memset(&weights, 0, sizeof weights);
-  weights.values = batch(b == QUERN_BMM_S8 ? (const void*)codes : (const void*)b_data,
-                         b == QUERN_BMM_S8 ? QUERN_S8 : QUERN_BF16, kn ? kK : kN, kn ? kN : kK);
+  weights.values = batch(b == QUERN_BMM_S8     ? (const void*)codes
+                         : b == QUERN_BMM_E4M3 ? (const void*)floats
+                                               : (const void*)b_data,
+                         b == QUERN_BMM_S8     ? QUERN_S8
+                         : b == QUERN_BMM_E4M3 ? QUERN_E4M3
+                                               : QUERN_BF16,
+                         kn ? kK : kN, kn ? kN : kK);
   weights.order = kn ? QUERN_BMM_ORDER_KN : QUERN_BMM_ORDER_NK;
-  if (b == QUERN_BMM_S8) {
+  if (scaled) {
     EXPECT_INVALID(quern_bmm_pack(plan, &weights, &packed, &status),
-                   "w.scale is null, but w.values (s8) needs scales");
+                   b == QUERN_BMM_S8 ? "w.scale is null, but w.values (s8) needs scales"
+                                     : "w.scale is null, but w.values (e4m3) needs scales");
     weights.scale = matrix(scale, QUERN_F32, kH, 1);
   }
   if (plain) {
@@ -123,7 +138,7 @@ static void test_operand(quern_context* context, int32_t b, int kn) {
   bytes = quern_bmm_scratch_bytes(plan, kM);
   scratch = malloc(bytes + 1);
   if (OK(quern_bmm_run(plan, &args, scratch, bytes, &status))) {
-    expect_products(b == QUERN_BMM_S8 ? 0.5f : 1.0f);
+    expect_products(scaled ? 0.5f : 1.0f);
   }
   args.a.batch_stride = -1;
   EXPECT_INVALID(quern_bmm_run(plan, &args, scratch, bytes, &status),
@@ -166,8 +181,8 @@ static void test_descs(quern_context* context) {
   quern_bmm_desc desc;
   quern_bmm* plan = NULL;
   CLEAR(desc);
-  desc.b = 4;
-  EXPECT_INVALID(quern_bmm_create(context, &desc, &plan, &status), "desc.b (4)");
+  desc.b = 5;
+  EXPECT_INVALID(quern_bmm_create(context, &desc, &plan, &status), "desc.b (5)");
   desc.b = 300;
   EXPECT_INVALID(quern_bmm_create(context, &desc, &plan, &status), "desc.b (300) is unknown");
   desc.b = 0;
@@ -189,6 +204,8 @@ int main(void) {
     test_operand(context, QUERN_BMM_BF16, 1);
     test_operand(context, QUERN_BMM_S8, 0);
     test_operand(context, QUERN_BMM_S8, 1);
+    test_operand(context, QUERN_BMM_E4M3, 0);
+    test_operand(context, QUERN_BMM_E4M3, 1);
     test_operand(context, QUERN_BMM_PLAIN_NK, 0);
     test_operand(context, QUERN_BMM_PLAIN_KN, 1);
   } else {

@@ -57,10 +57,11 @@ struct FileImage {
   }
 };
 
-/// Int4 weights of any bytes, but for the columns, which have to be some.
+/// Weights of any bytes, but for the columns, which have to be some. `grouped` is empty where the
+/// layout has no groups.
 inline PackedWeights make_int4_weights(WeightLayout layout, int64_t n, int64_t k,
                                        WeightGroups grouped) {
-  const GroupLayout plain(k, grouped.group);
+  const GroupLayout plain = grouped.group == 0 ? GroupLayout() : GroupLayout(k, grouped.group);
   grouped.group = plain.group;
   if (grouped.groups == 0) grouped.groups = plain.groups;
   auto builder = PackedWeightsBuilder::allocate({layout, n, k, 1, grouped});
@@ -88,6 +89,7 @@ inline PackedWeights make_fp8_weights(WeightLayout layout, int64_t n, int64_t k,
 /// Weights of every layout without a plan, so on every CPU.
 inline PackedWeights make_weights(WeightLayout layout, int64_t n, int64_t k) {
   const uint32_t family = static_cast<uint32_t>(layout) >> 8;
+  if (layout == WeightLayout::kE4M3Vnni2N16Batch) return make_int4_weights(layout, n, k, {});
   if (family == 5) return make_fp8_weights(layout, n, k, -1);
   if (family == 4) {
     return make_int4_weights(layout, n, k, {16, 0, DType::kF16, Int4Zeros::kInteger, true});

@@ -25,7 +25,8 @@ constexpr WeightLayout kLayouts[] = {
     WeightLayout::kBf16Vnni2N16GateUp, WeightLayout::kU8Vnni4N16GateUp,
     WeightLayout::kU4Vnni8N16,         WeightLayout::kU4Vnni8N16GateUp,
     WeightLayout::kE4M3Vnni2N16,       WeightLayout::kE4M3Vnni2N16GateUp,
-    WeightLayout::kE5M2Vnni2N16,       WeightLayout::kE5M2Vnni2N16GateUp};
+    WeightLayout::kE5M2Vnni2N16,       WeightLayout::kE5M2Vnni2N16GateUp,
+    WeightLayout::kE4M3Vnni2N16Batch};
 
 std::string bytes_of(const PackedWeights& w) {
   return std::string(reinterpret_cast<const char*>(w.data()), w.bytes());

@@ -76,7 +76,8 @@ TEST(Problem, ABatchAndItsB) {
   EXPECT_EQ(to_string(p), "bmm/b:128/m:1/n:512/k:128");
   for (const auto& [b, name] : {std::pair{BmmOperand::kS8, "s8"},
                                 {BmmOperand::kPlainNK, "nk"},
-                                {BmmOperand::kPlainKN, "kn"}}) {
+                                {BmmOperand::kPlainKN, "kn"},
+                                {BmmOperand::kE4M3, "e4m3"}}) {
     p.b = b;
     p.c = DType::kF32;
     const std::string text = "bmm/b:128/m:1/n:512/k:128/w:" + std::string(name) + "/c:f32";
@@ -338,7 +339,7 @@ Problem random_problem(test::Rng& rng) {
   p.c = rng.pick(kTypes);
   if (p.op == "bmm") {
     p.batch = number();
-    p.b = static_cast<BmmOperand>(rng.in(0, 3));
+    p.b = static_cast<BmmOperand>(rng.in(0, 4));
   }
   if (p.op == "fp4_gemm") p.fp4 = static_cast<Fp4Format>(rng.in(0, 1));
   if (p.op == "int4_gemm") {

@@ -43,6 +43,9 @@ class TestBatch {
   void set(int64_t matrix, int64_t row, int64_t col, double value) {
     store_.set(at(matrix, row), col, value);
   }
+  void set_bits(int64_t matrix, int64_t row, int64_t col, uint32_t bits) {
+    store_.set_bits(at(matrix, row), col, bits);
+  }
   void set_row(int64_t matrix, int64_t row, double value) {
     store_.set_row(at(matrix, row), value);
   }

@@ -22,8 +22,8 @@ inline namespace v0 {
 /// and to undo it on the output (DeepSeek-V2, arXiv:2405.04434, section 2.1), and what attention
 /// itself is made of.
 ///
-/// Numbers are those of bf16_gemm, and of int8_gemm with bf16 activations where B is s8: f32
-/// accumulation in one chain per element with K ascending (level amx: of sums over 32 depths), s8
+/// Numbers are those of bf16_gemm, and of int8_gemm with bf16 activations where B is s8 or e4m3:
+/// f32 accumulation in one chain per element with K ascending (level amx: of sums over 32 depths),
 /// codes decoded exactly, their scale applied to the f32 sum, one rounding to C's type. With
 /// kStrict a row of C has the same bits whatever M, batch, strides, threads and B's form (packed or
 /// plain) are. bf16 subnormal inputs count as zero (the instruction's rule).
@@ -49,10 +49,10 @@ enum class BmmOrder : uint8_t {
 
 /// B for pack().
 struct BmmWeights {
-  BatchView values;  ///< kBF16 or kS8, as desc.b says
-  /// kF32, kBF16 or kF16 (converted exactly), for s8 and for nothing else: [batch, n], one for each
-  /// column of C, or [batch, 1], one for each matrix. May be empty where there is no column (batch
-  /// or n 0). Packed weights have at most 2^48 bytes; more is kTooLarge.
+  BatchView values;  ///< kBF16, kS8 or kE4M3, as desc.b says
+  /// kF32, kBF16 or kF16 (converted exactly), for s8 and e4m3 and for nothing else: [batch, n], one
+  /// for each column of C, or [batch, 1], one for each matrix. May be empty where there is no
+  /// column (batch or n 0). Packed weights have at most 2^48 bytes; more is kTooLarge.
   MatrixView scale;
   BmmOrder order = BmmOrder::kNK;
 };

@@ -11,6 +11,7 @@ enum class BmmOperand : uint8_t {
   kS8 = 1,       ///< packed s8 with scales
   kPlainNK = 2,  ///< bf16 [batch, n, k] as it lies in memory, packed into scratch by every run
   kPlainKN = 3,  ///< bf16 [batch, k, n] likewise
+  kE4M3 = 4,     ///< packed e4m3 with scales
 };
 
 }  // namespace v0

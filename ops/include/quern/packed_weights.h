@@ -41,9 +41,11 @@ enum class WeightLayout : uint32_t {
   /// 8-bit floating-point codes, groups of K as above, 4 depths of 16 columns a line. Panel p, line
   /// i, byte 16 q + 8 h + 2 c + j (q, c in 0..3, h, j in {0, 1}): the code of column 16 p + 4 q + c
   /// at depth 4 i + 2 h + j; 0 where a group has no such column and beyond N. Then, from a multiple
-  /// of 64 bytes on, f32 scales [panel][group][16], 0 beyond N.
+  /// of 64 bytes on, f32 scales [panel][group][16], 0 beyond N. "Batch", of bmm: without groups, K
+  /// padded to whole tiles, one f32 scale for each of the padded columns.
   kE4M3Vnni2N16 = 0x0511,
   kE4M3Vnni2N16GateUp = 0x0512,
+  kE4M3Vnni2N16Batch = 0x0513,
   kE5M2Vnni2N16 = 0x0521,
   kE5M2Vnni2N16GateUp = 0x0522,
   /// NVFP4: e2m1 codes, lines as those of u4. K is padded to 4 lines, which decode to a whole AMX

@@ -39,7 +39,7 @@ struct Problem {
   DType a = DType::kBF16;  ///< a:
   /// act: s8dyn, bf16 (int4_gemm and int8_gemm), s8 (int8_gemm only)
   Int8Activations activations = Int8Activations::kDynamicS8;
-  BmmOperand b = BmmOperand::kBF16;         ///< w: bf16, s8, nk, kn (bmm only)
+  BmmOperand b = BmmOperand::kBF16;         ///< w: bf16, s8, nk, kn, e4m3 (bmm only)
   DType weights = DType::kE4M3;             ///< w: e4m3, e5m2 (fp8_gemm only)
   Fp4Format fp4 = Fp4Format::kNvfp4;        ///< w: nvfp4, mxfp4 (fp4_gemm only)
   Int4Zeros zeros = Int4Zeros::kSymmetric;  ///< z: sym, u4, f32 (int4_gemm only)

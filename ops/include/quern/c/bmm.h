@@ -15,7 +15,8 @@ enum {
   QUERN_BMM_BF16 = 0,     /* packed bf16 */
   QUERN_BMM_S8 = 1,       /* packed s8 with scales */
   QUERN_BMM_PLAIN_NK = 2, /* bf16 [batch, n, k] as it lies in memory */
-  QUERN_BMM_PLAIN_KN = 3  /* bf16 [batch, k, n] */
+  QUERN_BMM_PLAIN_KN = 3, /* bf16 [batch, k, n] */
+  QUERN_BMM_E4M3 = 4      /* packed e4m3 with scales */
 };
 /* How the matrices that _pack reads are stored. */
 enum { QUERN_BMM_ORDER_NK = 0, QUERN_BMM_ORDER_KN = 1 };
