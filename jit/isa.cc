@@ -93,6 +93,12 @@ struct CpuidBits {
 
   bool intel() const { return leaf0.ebx == 0x756e6547; }  // "Genu", little-endian
 
+  bool amd() const { return leaf0.ebx == 0x68747541; }  // "Auth"
+  uint32_t family() const {
+    const uint32_t base = (leaf1.eax >> 8) & 15;
+    return base == 15 ? base + ((leaf1.eax >> 20) & 255) : base;
+  }
+
   bool osxsave() const { return bit(leaf1.ecx, 27); }
   bool avx512f() const { return bit(leaf7.ebx, 16); }
   bool avx512dq() const { return bit(leaf7.ebx, 17); }
@@ -326,6 +332,7 @@ void set_avx512(const CpuidBits& cpu, bool state_on, IsaFeatures* f) {
   f->vnni = f->avx512_core && cpu.vnni();
   f->bf16 = f->avx512_core && cpu.bf16();
   f->slow_bf16_dots = f->bf16 && cpu.intel();
+  f->half_width_vectors = f->avx512_core && cpu.amd() && cpu.family() == 0x19;
   f->vbmi = f->avx512_core && cpu.vbmi();
   f->vbmi2 = f->avx512_core && cpu.vbmi2();
   f->fp16 = f->avx512_core && cpu.fp16();

@@ -64,6 +64,9 @@ struct IsaFeatures {
   /// which start one every other cycle and four FMAs in that time. A hint for speed, from the
   /// vendor; it never decides what can run.
   bool slow_bf16_dots = false;
+  /// 512-bit operations pass through units of 256 bits, two at a time: AMD's Zen 4. A hint for
+  /// speed as well.
+  bool half_width_vectors = false;
   bool bmi2 = false;  ///< bzhi and friends; needs no state of its own
   bool amx_tile = false;
   bool amx_int8 = false;

@@ -37,6 +37,10 @@ constexpr int64_t kTileRowsOfLongK = 256;
 constexpr int kPrefetch = 4096;
 // A single stream is read from memory only as fast as it is fetched ahead.
 constexpr int kPrefetchAlone = 8192;
+// With vectors of half width (Zen 4) four streams come faster without, where a line of weights is
+// multiplied in no more operations than this, decoding included: 4 to 14 % at M = 1 to 6. Where the
+// dot products take longer than the weights, it is 8 % slower.
+constexpr int64_t kOperationsThatHideNothing = 12;
 
 // Decoded weights: written, and read again at once. For tiles they stay in L1 beside the rows and
 // the sums: 64 rows of W4A8 take 732 us with 8 KiB, 1126 with 16 (bench/NOTES.md).
@@ -79,6 +83,9 @@ RegisterBlock register_block(const GemmFacts& facts, int64_t m) noexcept {
   const auto legal = [&](int nr) { return !facts.pairs || nr % 2 == 0; };
   if (m <= kMostBlockRows) {
     for (int nr : {4, 3, 2, 1}) {
+      if (nr == 1 && facts.half_width && max_mr(facts, 2) >= kHalfWidthRows) {
+        return {kHalfWidthRows, 2};
+      }
       if (legal(nr) && max_mr(facts, nr) >= m) return {max_mr(facts, nr), nr};
     }
   }
@@ -88,6 +95,18 @@ RegisterBlock register_block(const GemmFacts& facts, int64_t m) noexcept {
     if (legal(nr)) return {max_mr(facts, nr), nr};
   }
   return {};
+}
+
+/// How far ahead each of nr streams is fetched while m rows are multiplied with it once.
+int prefetch_bytes(const GemmFacts& facts, int nr, int64_t m) noexcept {
+  if (nr == 1) return kPrefetchAlone;
+  // A dot takes four bytes of a row. Codes are decoded in an operation or two for each dot's worth.
+  const int64_t dots_of_line = int64_t{8} * facts.a_bytes / facts.weight_bits;
+  const int64_t decoding = facts.weight_bits < 8 * facts.a_bytes ? facts.a_bytes : 0;
+  const int64_t operations = dots_of_line * (m + decoding);
+  const bool streams = nr == kMostBlockPanels && operations <= kOperationsThatHideNothing;
+  if (facts.half_width && streams) return 0;
+  return kPrefetch / nr / 64 * 64;
 }
 
 /// Rows that pass over a chunk together.
@@ -150,16 +169,16 @@ GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
   b.nr = block.nr;
   b.nc = int64_t{16} * b.nr;
   b.mc = int64_t{1} << 30;
-  b.prefetch_bytes = b.nr == 1 ? kPrefetchAlone : kPrefetch / b.nr / 64 * 64;
+  b.prefetch_bytes = prefetch_bytes(facts, b.nr, m);
   if (facts.wide) b.kc = kWideK;
   if (facts.decodes()) {
     b.kc = chunk_depth(facts, b.nr, decoded_chunk(facts));
     b.mc = rows_at_once(facts, b.mr);
   } else if (m > b.mr) {
     if (!facts.wide) {
-      const int64_t cache = facts.tiles()   ? kTilesForChunk
-                            : m <= kFewRows ? kL1ForChunk
-                                            : kL2ForChunk;
+      const int64_t cache = facts.tiles()                         ? kTilesForChunk
+                            : m <= kFewRows && m > kMostBlockRows ? kL1ForChunk
+                                                                  : kL2ForChunk;
       b.kc = chunk_depth(facts, b.nr, cache);
     }
     b.mc = rows_at_once(facts, b.mr);

@@ -57,6 +57,8 @@ struct GemmFacts {
   /// last one.
   int row_step = 1;
   int tile_bytes = 64;  ///< of a row in one tile of A
+  /// jit::IsaFeatures::half_width_vectors, in a family without tiles.
+  bool half_width = false;
 
   bool tiles() const noexcept { return row_step > 1; }
   bool decodes() const noexcept { return decoded_bits != 0; }
@@ -82,6 +84,10 @@ constexpr int64_t kWideK = 65536;
 
 /// The most rows a register block of a family without tiles has.
 constexpr int kMostBlockRows = 16;
+/// Vectors of half width multiply the most rows in two blocks of so many with two panels: each load
+/// serves two dots, where one panel takes a load a dot, as many as there are (bench/NOTES.md: 15 to
+/// 39 %).
+constexpr int kHalfWidthRows = 8;
 /// The most panels a register block has.
 constexpr int kMostBlockPanels = 4;
 

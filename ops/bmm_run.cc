@@ -189,6 +189,8 @@ GemmBlocking bmm_blocking(const GemmFacts& facts, int64_t m) noexcept {
   // which are twice the chain: four panels at a time hide it (20 to 29 %).
   constexpr int64_t kShortPanel = 16 << 10;
   constexpr int kAhead = 8192;
+  // Of two, which two blocks of rows read (GemmFacts::half_width): 17 to 39 % at M = 12, 16.
+  constexpr int64_t kPanelInL2 = 128 << 10;
   // Rows of C lie far apart, and a block of 64 columns writes whole lines of them.
   constexpr int kWholeLines = 4;
   // Tiles: a block this deep or less spends more on C than on dot products (12 to 20 % of 512 x 128
@@ -207,6 +209,12 @@ GemmBlocking bmm_blocking(const GemmFacts& facts, int64_t m) noexcept {
     constexpr int64_t kManyRows = 128;
     if (m < kManyRows || facts.k > kShallow) return b;
     use(kWholeLines);
+  } else if (facts.half_width && m > kHalfWidthRows && m <= max_mr(facts, 1) &&
+             bytes_of_panel(facts) <= kPanelInL2) {
+    use(2);
+    b.mr = kHalfWidthRows;
+    b.mc = b.mr * 2;
+    return b;
   } else if (m <= max_mr(facts, 1)) {
     const bool widened = facts.a_bytes > 2;
     if (bytes_of_panel(facts) <= kShortPanel && !widened) use(1);

@@ -39,6 +39,7 @@ GemmFamily make_family(const Config& config, IsaLevel level, const GemmFacts& fa
     return c;
   };
   GemmFamily family{level, facts, rows, {}, {}, {}, {}, {}};
+  family.facts.half_width = features.half_width_vectors && !facts.tiles();
   family.kernel_name = [with_shape](int mr, int nr, int pf) {
     return to_string(with_shape(mr, nr, pf));
   };

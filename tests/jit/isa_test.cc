@@ -289,6 +289,10 @@ TEST(IsaTest, FlagsOfKnownMachines) {
   EXPECT_FALSE(zen.fp16);
   EXPECT_TRUE(report.avx512_bf16 && report.avx512_vbmi);
   EXPECT_FALSE(report.avx512_fp16);
+  EXPECT_FALSE(zen.half_width_vectors || spr_flags.half_width_vectors);
+  FakeCpu zen4 = zen5();
+  zen4.at(1).eax = 0x00a10f11;  // family 25: 15 in the base field, 10 in the extended one
+  EXPECT_TRUE(detect(zen4, IsaLevel::kAmx, nullptr).half_width_vectors);
   FakeCpu no_bf16 = zen5();
   no_bf16.at(7, 1).eax = 0;
   EXPECT_FALSE(detect(no_bf16, IsaLevel::kAmx, nullptr).bf16);

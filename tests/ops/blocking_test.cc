@@ -64,7 +64,7 @@ TEST(ChooseGrid, HugeShapesDoNotOverflow) {
 TEST(DefaultBlocking, IsLegalForEveryShape) {
   for (int bytes : {1, 2}) {
     for (int panel_registers : {1, 2}) {
-      for (int flags = 0; flags < 8; ++flags) {
+      for (int flags = 0; flags < 16; ++flags) {
         for (int64_t k : {0, 1, 63, 64, 4096, 17408, 131072, 1 << 24}) {
           GemmFacts facts{.k = k, .a_bytes = bytes, .weight_bits = 8 * bytes};
           facts.panel_registers = panel_registers;
@@ -72,6 +72,7 @@ TEST(DefaultBlocking, IsLegalForEveryShape) {
           facts.wide = (flags & 1) != 0;
           facts.pairs = (flags & 2) != 0;
           facts.row_step = (flags & 4) != 0 ? 16 : 1;
+          facts.half_width = (flags & 8) != 0 && !facts.tiles();
           for (int64_t m : {1, 2, 6, 7, 9, 10, 14, 15, 16, 17, 32, 33, 64, 1000, 1 << 20}) {
             const GemmBlocking b = default_blocking(facts, m);
             EXPECT_EQ(invalid(b, facts), nullptr) << k << ' ' << m << ' ' << flags;
@@ -80,6 +81,23 @@ TEST(DefaultBlocking, IsLegalForEveryShape) {
       }
     }
   }
+}
+
+// Every load serves two dots at least, up to the rows that one block of two panels cannot hold.
+TEST(DefaultBlocking, VectorsOfHalfWidthHaveNoBlockOfOnePanel) {
+  GemmFacts facts{.k = 4096, .a_bytes = 1, .weight_bits = 8};
+  EXPECT_EQ(default_blocking(facts, 16).nr, 1);
+  EXPECT_EQ(default_blocking(facts, 4).prefetch_bytes, 1024);
+  facts.half_width = true;
+  for (const int64_t m : {15, 16}) {
+    const GemmBlocking b = default_blocking(facts, m);
+    EXPECT_EQ(b.nr, 2);
+    EXPECT_EQ(b.mr, 8);
+    EXPECT_GE(b.mc, m) << "weights pass once";
+    EXPECT_EQ(b.kc, 0) << "two panels of this K stay in L2 between the two blocks";
+  }
+  EXPECT_EQ(default_blocking(facts, 4).prefetch_bytes, 0);
+  EXPECT_NE(default_blocking(facts, 8).prefetch_bytes, 0);
 }
 
 // Blocks of whole tiles that follow one another, but for the end of the last one; as many tiles as

@@ -119,7 +119,10 @@ TEST_P(Int4PlanTest, WhatIsDecodedForWhichZeroPoints) {
 TEST_P(Int4PlanTest, LinesFetchedAhead) {
   const std::string w4a16 = plan(Int4Activations::kBF16, 128);
   const std::string w4a8 = plan(Int4Activations::kDynamicS8, 128);
-  EXPECT_TRUE(has(line_of(w4a16, 1), ".nr4.pf16.")) << w4a16;
+  // Few operations a line: fetched ahead but on vectors of half width (blocking_test.cc).
+  const bool half_width = ctx().impl().features.half_width_vectors && !amx();
+  EXPECT_TRUE(has(line_of(w4a16, 1), half_width ? ".nr4.pf0." : ".nr4.pf16.")) << w4a16;
+  EXPECT_TRUE(has(line_of(w4a8, 6), ".nr4.pf16.")) << w4a8;
   EXPECT_TRUE(has(line_of(w4a8, 7), ".nr3.pf12.")) << w4a8;
   if (amx()) {
     EXPECT_TRUE(has(line_of(w4a16, 16), ".mr16.nr2.pf2.")) << w4a16;
