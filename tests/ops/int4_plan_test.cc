@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "ops/context_impl.h"
 #include "quern/int4_gemm.h"
 #include "tests/support/isa_list.h"
 
