@@ -233,7 +233,7 @@ TEST(InvalidBlocking, NamesTheBrokenRule) {
   EXPECT_TRUE(broken([](auto& b) { b.prefetch_bytes = INT32_MAX; }));
 }
 
-// Weights in groups of K, as int4_gemm has them.
+// Weights in groups of K, as int4_gemm and fp8_gemm have them.
 
 /// Groups of `group` columns as packed; the kernel reads what is packed, or with `decoded_bits`
 /// what is made of it.
@@ -343,10 +343,11 @@ TEST(MaxMr, SeveralAccumulatorsAnElement) {
 
 // The counts that facts are made of are those that the generator has registers for: one row more is
 // refused, one less is not.
-TEST(MaxMr, IsWhatInt4KernelsAllow) {
-  for (const DType b : {DType::kU4, DType::kU8, DType::kBF16}) {
+TEST(MaxMr, IsWhatGroupedKernelsAllow) {
+  for (const DType b : {DType::kU4, DType::kU8, DType::kBF16, DType::kE4M3, DType::kE5M2,
+                        DType::kE2M1}) {
     for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
-      for (const int lines : {-1, 0, 1, 2, 4}) {
+      for (const int lines : {-1, 0, 1, 2, 4, 8}) {
         for (const DType a : {DType::kS8, DType::kBF16}) {
           jit::GroupedGemmAvx512Config config;
           config.b = b;
