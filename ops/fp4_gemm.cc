@@ -5,6 +5,7 @@
 #include "jit/nvfp4_decode_avx512.h"
 #include "jit/nvfp4_gemm_avx512.h"
 #include "ops/fp4_packing.h"
+#include "ops/grouped_families.h"
 #include "ops/no_throw.h"
 #include "ops/packed_gemm.h"
 #include "ops/poison.h"
@@ -24,7 +25,7 @@ struct [[gnu::visibility("hidden")]] Fp4Gemm::Impl {
     return check_fp4_weights(w, pack_spec(), part);
   }
   Result<PackedWeights> pack(Span<const Fp4Weights> parts) const {
-    return pack_nvfp4(*pack_kernel, gemm.pool(), pack_spec(), parts);
+    return pack_fp4(*pack_kernel, gemm.pool(), pack_spec(), parts);
   }
 };
 
@@ -36,8 +37,9 @@ constexpr int64_t kFewRowsInRegisters = kMostBlockRows;
 
 Status check(const Fp4GemmDesc& desc) noexcept {
   if (const Status s = check_gemm_desc(desc, kMaxInt4K); !s.ok()) return s;
-  if (desc.format != Fp4Format::kNvfp4) {
-    return Status(StatusCode::kInvalidArgument, "desc.format ({0}) must be kNvfp4 (0)",
+  if (desc.format > Fp4Format::kMxfp4) {
+    return Status(StatusCode::kInvalidArgument,
+                  "desc.format ({0}) must be kNvfp4 (0) or kMxfp4 (1)",
                   static_cast<int64_t>(desc.format));
   }
   return {};
@@ -72,19 +74,36 @@ GemmFamily packed_family(const jit::IsaFeatures& features, const Problem& proble
                      problem);
 }
 
-PackedGemmSpec make_spec(const Fp4GemmDesc& desc, const ContextImpl& ctx) {
-  PackedGemmSpec spec;
-  GemmSpec& gemm = spec.gemm;
-  gemm.problem = gemm_problem("fp4_gemm", desc);
-  gemm.problem.fp4 = desc.format;
-  spec.layout = gemm.gate_up() ? WeightLayout::kNvfp4N16GateUp : WeightLayout::kNvfp4N16;
+void use_nvfp4_families(const Fp4GemmDesc& desc, const ContextImpl& ctx, GemmSpec* spec) {
+  GemmSpec& gemm = *spec;
   const bool amx = ctx.level >= IsaLevel::kAmx;
   gemm.families = {
       decoded_family(amx ? IsaLevel::kAmx : IsaLevel::kAvx512, ctx.features, gemm.problem)};
   // The bits of the avx512 families are those of each other, not those of tiles.
-  if (amx && desc.invariance != Invariance::kFastest) return spec;
+  if (amx && desc.invariance != Invariance::kFastest) return;
   gemm.few_rows = amx ? kFewRowsOnAvx512 : kFewRowsInRegisters;
   gemm.families.push_back(packed_family(ctx.features, gemm.problem));
+}
+
+/// As int4_gemm's weights without zero points.
+void use_mxfp4_families(const Fp4GemmDesc& desc, const ContextImpl& ctx, PackedGemmSpec* spec) {
+  const GroupLayout groups(desc.k, Fp4PackSpec{desc.n, desc.k, desc.format}.block());
+  spec->weight_groups =
+      WeightGroups{groups.group, groups.groups, DType::kBF16, Int4Zeros::kSymmetric, false};
+  spec->row_groups.layout = groups;
+  use_grouped_families(ctx, DType::kE2M1, {.scale = DType::kBF16}, desc.invariance, spec);
+}
+
+PackedGemmSpec make_spec(const Fp4GemmDesc& desc, const ContextImpl& ctx) {
+  PackedGemmSpec spec;
+  spec.gemm.problem = gemm_problem("fp4_gemm", desc);
+  spec.gemm.problem.fp4 = desc.format;
+  spec.layout = fp4_layout(desc.format, spec.gemm.gate_up());
+  if (desc.format == Fp4Format::kNvfp4) {
+    use_nvfp4_families(desc, ctx, &spec.gemm);
+  } else {
+    use_mxfp4_families(desc, ctx, &spec);
+  }
   return spec;
 }
 

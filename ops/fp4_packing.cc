@@ -8,6 +8,7 @@
 #include "jit/int4_pack_avx512.h"
 #include "ops/blocking.h"
 #include "ops/checked.h"
+#include "ops/group_layout.h"
 #include "ops/mxcsr.h"
 #include "ops/packed_weights_builder.h"
 #include "ops/poison.h"
@@ -52,8 +53,8 @@ bool any_nan(uint64_t scales) noexcept {
   return (((scales & 0x7f7f7f7f7f7f7f7fu) + 0x0101010101010101u) & 0x8080808080808080u) != 0;
 }
 
-/// The place of the first NaN in a row, or -1.
-int64_t find_nan(const std::byte* row, int64_t count) noexcept {
+/// The place of the first NaN in a row of e4m3, or -1.
+int64_t find_e4m3_nan(const std::byte* row, int64_t count) noexcept {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
     uint64_t eight;
@@ -64,6 +65,17 @@ int64_t find_nan(const std::byte* row, int64_t count) noexcept {
     if ((static_cast<uint8_t>(row[i]) & kMagnitude) == kNan) return i;
   }
   return -1;
+}
+
+/// The same of e8m0.
+int64_t find_e8m0_nan(const std::byte* row, int64_t count) noexcept {
+  const void* found = std::memchr(row, 0xff, static_cast<size_t>(count));
+  return found == nullptr ? -1 : static_cast<const std::byte*>(found) - row;
+}
+
+/// 2^(byte - 127) as bf16, of which the least is subnormal.
+constexpr uint16_t bf16_of_e8m0(uint8_t byte) {
+  return byte == 0 ? 0x0040 : static_cast<uint16_t>(byte << 7);
 }
 
 // ---- Packing
@@ -137,7 +149,22 @@ void apply_sign(std::byte* word_of_line, uint8_t scale) noexcept {
   }
 }
 
-void pack_scales(const PackJob& job, const Panel& panel) noexcept {
+void pack_e8m0(const PackJob& job, const Panel& panel) noexcept {
+  const int64_t step = row_step(panel.w.scale);
+  const int64_t groups = ceil_div(job.spec.k, job.spec.block());
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t c = 0; c < kPanelColumns; ++c) {
+      uint16_t bits = 0;
+      if (c < panel.columns) {
+        const std::byte* from = bytes_of(panel.w.scale) + (panel.first + c) * step;
+        bits = bf16_of_e8m0(static_cast<uint8_t>(from[g]));
+      }
+      std::memcpy(panel.scales + 2 * (g * kPanelColumns + c), &bits, sizeof bits);
+    }
+  }
+}
+
+void pack_e4m3(const PackJob& job, const Panel& panel) noexcept {
   const int64_t present = ceil_div(job.spec.k, kBlockDepth);
   std::memset(panel.scales, 0, static_cast<size_t>(job.geometry.blocks * kPanelColumns));
   const int64_t step = row_step(panel.w.scale);
@@ -159,12 +186,19 @@ void pack_phase(void* ctx, int /*phase*/, int tid, int nthreads) {
   const Range mine = split_range(g.panels, nthreads, tid);
   for (int64_t at = mine.begin; at < mine.end; ++at) {
     const int64_t first = at / parts * kPanelColumns;
-    std::byte* scales = job.to + g.block_offset + at * g.blocks * kPanelColumns;
+    const bool nvfp4 = job.spec.format == Fp4Format::kNvfp4;
+    const int64_t groups = ceil_div(job.spec.k, job.spec.block());
+    std::byte* scales = job.to + (nvfp4 ? g.block_offset + at * g.blocks * kPanelColumns
+                                        : g.scale_offset + at * groups * kPanelColumns * 2);
     const Panel panel{job.parts[static_cast<size_t>(at % parts)], first,
                       std::min(job.spec.n - first, kPanelColumns), job.to + at * g.panel_bytes,
                       reinterpret_cast<uint8_t*>(scales)};
     pack_codes(job, panel);
-    pack_scales(job, panel);
+    if (nvfp4) {
+      pack_e4m3(job, panel);
+    } else {
+      pack_e8m0(job, panel);
+    }
   }
 }
 
@@ -202,6 +236,14 @@ void pack_globals(const Fp4PackSpec& spec, Span<const Fp4Weights> parts,
   }
 }
 
+WeightShape shape_of(const Fp4PackSpec& spec, size_t parts) noexcept {
+  WeightShape shape{fp4_layout(spec.format, parts == 2), spec.n, spec.k, 1, {}};
+  if (spec.format == Fp4Format::kNvfp4) return shape;
+  const GroupLayout groups(spec.k, spec.block());
+  shape.grouped = {groups.group, groups.groups, DType::kBF16, Int4Zeros::kSymmetric, false};
+  return shape;
+}
+
 // ---- Checks
 
 /// An operand's names by WeightPart.
@@ -225,24 +267,37 @@ Status check_global(const Fp4Weights& w, size_t part) noexcept {
 
 }  // namespace
 
+WeightLayout fp4_layout(Fp4Format format, bool gate_up) noexcept {
+  if (format == Fp4Format::kMxfp4) {
+    return gate_up ? WeightLayout::kE2M1Vnni8N16GateUp : WeightLayout::kE2M1Vnni8N16;
+  }
+  return gate_up ? WeightLayout::kNvfp4N16GateUp : WeightLayout::kNvfp4N16;
+}
+
 Status check_fp4_weights(const Fp4Weights& w, const Fp4PackSpec& spec, WeightPart part) noexcept {
   constexpr Names kCodes = {"w.codes", "gate.codes", "up.codes"};
   constexpr Names kScale = {"w.scale", "gate.scale", "up.scale"};
+  constexpr Names kGlobal = {"w.global", "gate.global", "up.global"};
   const auto i = static_cast<size_t>(part);
-  const int64_t bytes = ceil_div(spec.k, 2), blocks = ceil_div(spec.k, kBlockDepth);
+  const bool nvfp4 = spec.format == Fp4Format::kNvfp4;
+  const int64_t bytes = ceil_div(spec.k, 2), blocks = ceil_div(spec.k, spec.block());
   const Status codes = check_matrix(w.codes, kCodes[i], DType::kU8, spec.n, bytes);
   if (!codes.ok()) return codes;
-  const Status scales = check_matrix(w.scale, kScale[i], DType::kE4M3, spec.n, blocks);
+  const Status scales =
+      check_matrix(w.scale, kScale[i], nvfp4 ? DType::kE4M3 : DType::kE8M0, spec.n, blocks);
   if (!scales.ok()) return scales;
   // Before anything is read of views that may be longer than their memory.
-  const auto geometry = weight_geometry({WeightLayout::kNvfp4N16GateUp, spec.n, spec.k});
+  const auto geometry = weight_geometry(shape_of(spec, 2));
   if (!geometry.ok()) return geometry.status();
   for (int64_t row = 0; row < spec.n && blocks > 0; ++row) {
-    const int64_t at = find_nan(bytes_of(w.scale) + row * row_step(w.scale), blocks);
+    const std::byte* from = bytes_of(w.scale) + row * row_step(w.scale);
+    const int64_t at = nvfp4 ? find_e4m3_nan(from, blocks) : find_e8m0_nan(from, blocks);
     if (at < 0) continue;
     return Status(StatusCode::kInvalidArgument, "{s}[{0}, {1}] is NaN", row, at, kScale[i]);
   }
-  return check_global(w, i);
+  if (nvfp4) return check_global(w, i);
+  if (w.global.data == nullptr) return {};
+  return Status(StatusCode::kInvalidArgument, "{s} given, but mxfp4 has none", 0, 0, kGlobal[i]);
 }
 
 Result<jit::KernelHandle> fp4_pack_kernel(ContextImpl& ctx) {
@@ -251,18 +306,17 @@ Result<jit::KernelHandle> fp4_pack_kernel(ContextImpl& ctx) {
   return ctx.kernel(to_string(config), [config] { return generate(config); });
 }
 
-Result<PackedWeights> pack_nvfp4(const jit::Kernel& kernel, ThreadPool& pool,
-                                 const Fp4PackSpec& spec, Span<const Fp4Weights> parts) {
-  const auto layout = parts.size() == 2 ? WeightLayout::kNvfp4N16GateUp : WeightLayout::kNvfp4N16;
-  auto builder = PackedWeightsBuilder::allocate({layout, spec.n, spec.k});
+Result<PackedWeights> pack_fp4(const jit::Kernel& kernel, ThreadPool& pool, const Fp4PackSpec& spec,
+                               Span<const Fp4Weights> parts) {
+  auto builder = PackedWeightsBuilder::allocate(shape_of(spec, parts.size()));
   if (!builder.ok()) return builder.status();
   const WeightGeometry& geometry = builder->geometry();
-  if (geometry.panels == 0) return std::move(*builder).seal();
+  if (geometry.bytes == 0) return std::move(*builder).seal();
   // The end of the last section.
   std::memset(builder->data() + geometry.bytes - kLine, 0, kLineBytes);
   PackJob job{kernel, spec, parts, geometry, builder->data()};
   pool.run(1, pack_phase, &job);
-  pack_globals(spec, parts, &*builder);
+  if (spec.format == Fp4Format::kNvfp4) pack_globals(spec, parts, &*builder);
   return std::move(*builder).seal();
 }
 

@@ -36,6 +36,10 @@ const char* to_string(WeightLayout layout) noexcept {
       return "e5m2.vnni2.n16.v1";
     case WeightLayout::kE5M2Vnni2N16GateUp:
       return "e5m2.vnni2.n16.gateup.v1";
+    case WeightLayout::kE2M1Vnni8N16:
+      return "e2m1.vnni8.n16.v1";
+    case WeightLayout::kE2M1Vnni8N16GateUp:
+      return "e2m1.vnni8.n16.gateup.v1";
     case WeightLayout::kNvfp4N16:
       return "nvfp4.n16.v1";
     case WeightLayout::kNvfp4N16GateUp:
@@ -64,6 +68,10 @@ LayoutTraits layout_traits(WeightLayout layout) noexcept {
       return {DType::kE5M2, 1, 4, false, true};
     case WeightLayout::kE5M2Vnni2N16GateUp:
       return {DType::kE5M2, 2, 4, false, true};
+    case WeightLayout::kE2M1Vnni8N16:
+      return {DType::kE2M1, 1, 8, false, true};
+    case WeightLayout::kE2M1Vnni8N16GateUp:
+      return {DType::kE2M1, 2, 8, false, true};
     case WeightLayout::kNvfp4N16:
       return {DType::kE2M1, 1, 8, true, false, 4, true};
     case WeightLayout::kNvfp4N16GateUp:

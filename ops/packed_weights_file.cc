@@ -44,6 +44,8 @@ bool is_known(uint32_t layout) noexcept {
     case WeightLayout::kE4M3Vnni2N16Batch:
     case WeightLayout::kE5M2Vnni2N16:
     case WeightLayout::kE5M2Vnni2N16GateUp:
+    case WeightLayout::kE2M1Vnni8N16:
+    case WeightLayout::kE2M1Vnni8N16GateUp:
     case WeightLayout::kNvfp4N16:
     case WeightLayout::kNvfp4N16GateUp:
       return true;
@@ -142,9 +144,10 @@ Status out_of_range(std::string_view path, const char* field, int64_t got, int64
 }
 
 /// Floating-point codes have one type of scale and none of what int4 may have.
-Status check_float_groups(const Header& h, std::string_view path) noexcept {
-  constexpr auto kScale = static_cast<uint32_t>(DType::kF32) + 1;
-  if (h.scale_dtype != kScale) return differs(path, "scale_dtype", h.scale_dtype, kScale);
+Status check_float_groups(const Header& h, DType codes, std::string_view path) noexcept {
+  const DType type = codes == DType::kE2M1 ? DType::kBF16 : DType::kF32;
+  const auto scale = static_cast<uint32_t>(type) + 1;
+  if (h.scale_dtype != scale) return differs(path, "scale_dtype", h.scale_dtype, scale);
   if (h.zero_point != 0) return differs(path, "zero_point", h.zero_point, 0);
   return h.flags == 0 ? Status() : differs(path, "flags", h.flags, 0);
 }
@@ -157,7 +160,7 @@ Status read_groups(const Header& h, DType codes, std::string_view path,
     return bad(path, "{f}: {s} is {0}, which is none of 1 to k ({1})", "group", h.group, h.k);
   }
   if (codes != DType::kU4) {
-    if (const Status s = check_float_groups(h, path); !s.ok()) return s;
+    if (const Status s = check_float_groups(h, codes, path); !s.ok()) return s;
   }
   const auto scale = static_cast<DType>(h.scale_dtype - 1);
   if (h.scale_dtype == 0 || h.scale_dtype > static_cast<uint32_t>(DType::kF16) + 1) {

@@ -18,8 +18,7 @@ std::string f32(float x) {
 
 TestModel model_of(FloatFile file) {
   const bool blocks = file == FloatFile::kFp8Block;
-  return tiny_float_model(
-      {.file = file, .block_n = blocks ? 8 : -1, .block_k = blocks ? 8 : -1});
+  return tiny_float_model({.file = file, .block_n = blocks ? 8 : -1, .block_k = blocks ? 8 : -1});
 }
 
 class Corpus {
@@ -49,7 +48,8 @@ class Corpus {
               std::function<void(TestTensor*)> bend, std::vector<std::string> says) {
     says.push_back(kUp + suffix);
     says.push_back("model.safetensors");
-    add(name, [suffix, bend](TestModel* m) { bend(&m->tensor(kUp + suffix)); }, std::move(says));
+    add(
+        name, [suffix, bend](TestModel* m) { bend(&m->tensor(kUp + suffix)); }, std::move(says));
   }
   void scalar(const std::string& name, const std::string& suffix, float value,
               const std::string& reason) {
@@ -64,7 +64,8 @@ class Corpus {
   void nested(const std::string& name, const std::string& pointer, const Json& value,
               std::vector<std::string> says) {
     says.push_back("hf_quant_config.json");
-    add(name,
+    add(
+        name,
         [pointer, value](TestModel* m) {
           Json json = read_nested(*m);
           json[Json::json_pointer(pointer)] = value;
@@ -94,7 +95,10 @@ void add_fp8_block(std::vector<MalformedCase>* out) {
   c.config("list_text", "/modules_to_not_convert", "lm_head", "an array");
   c.config("kv_number", "/kv_cache_scheme", 8, "the name of an algorithm");
   const std::string scale = ".weight_scale_inv";  // [3, 2]
-  c.tensor("scale_transposed", scale, [](TestTensor* t) { t->shape = {2, 3}; },
+  c.tensor("scale_transposed", scale,
+           [](TestTensor* t) {
+             t->shape = {2, 3};
+           },
            {"[3, 2], one for each block of 8 x 8"});
   c.tensor("scale_vector", scale, [](TestTensor* t) { t->shape = {6}; }, {"[3, 2]"});
   c.tensor("scale_short", scale,
@@ -115,7 +119,10 @@ void add_fp8_block(std::vector<MalformedCase>* out) {
   c.byte("code_negative_nan", ".weight", 7, 0xff, "0xff");
   c.tensor("weight_e5m2", ".weight", [](TestTensor* t) { t->dtype = "F8_E5M2"; },
            {"no scale beside"});
-  c.tensor("weight_turned", ".weight", [](TestTensor* t) { t->shape = {16, 24}; },
+  c.tensor("weight_turned", ".weight",
+           [](TestTensor* t) {
+             t->shape = {16, 24};
+           },
            {"F8_E4M3 [24, 16]"});
   c.add("scale_of_another_kind",
         [](TestModel* m) { m->tensor(kUp + ".weight_scale_inv").name = kUp + ".weight_scale"; },
@@ -141,7 +148,9 @@ void add_fp8(std::vector<MalformedCase>* out) {
   c.scalar("scale_negative", scale, -1, "not negative");
   c.scalar("scale_nan", scale, std::nanf(""), "NaN");
   c.add("blocks_after_all",
-        [](TestModel* m) { m->config["quantization_config"]["weight_block_size"] = {8, 8}; },
+        [](TestModel* m) {
+          m->config["quantization_config"]["weight_block_size"] = {8, 8};
+        },
         {"_proj", ".weight_scale", "another format"});
   c.append_to(out);
 }
@@ -255,14 +264,17 @@ void add_nested(std::vector<MalformedCase>* out) {
            {"exclude_modules", "\"model.embed_tokens\" more"});
   c.nested("kv", "/quantization/kv_cache_quant_algo", "FP8", {"kv_cache_quant_algo"});
   c.nested("group", "/quantization/group_size", 8, {"group_size", "16"});
-  c.nested("list_text", "/quantization/exclude_modules", "lm_head", {"exclude_modules", "an array"});
+  c.nested("list_text", "/quantization/exclude_modules", "lm_head",
+           {"exclude_modules", "an array"});
   c.nested("no_object", "/quantization", 3, {"quantization", "an object"});
   c.add("nested_array", [](TestModel* m) { write_nested(*m, Json::array()); },
         {"hf_quant_config.json", "an object"});
   c.add("nested_no_json", [](TestModel* m) { m->raw["hf_quant_config.json"] = "{"; },
         {"hf_quant_config.json"});
   c.add("nested_beside_fp8",
-        [](TestModel* m) { m->config["quantization_config"] = {{"quant_method", "fp8"}}; },
+        [](TestModel* m) {
+          m->config["quantization_config"] = {{"quant_method", "fp8"}};
+        },
         {"hf_quant_config.json", "quant_algo", "fp8"});
   c.append_to(out);
 }
@@ -288,9 +300,8 @@ void add_kv_cache(std::vector<MalformedCase>* out) {
           std::erase_if(m->tensors, [&](const TestTensor& t) { return t.name == k; });
         }),
         {kAttention + "k_scale", "a K scale beside the V scale"});
-  c.add("kv_v_beside_nan", with_scales([k](TestModel* m) {
-          m->tensor(k).bytes = f32(std::nanf(""));
-        }),
+  c.add("kv_v_beside_nan",
+        with_scales([k](TestModel* m) { m->tensor(k).bytes = f32(std::nanf("")); }),
         {kAttention + "k_scale", "a K scale beside the V scale"});
   c.add("kv_twice", with_scales([](TestModel* m) {
           m->tensors.push_back({kAttention + "k_scale", "F32", {1}, f32(0.5f)});

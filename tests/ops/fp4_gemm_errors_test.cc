@@ -142,6 +142,35 @@ TEST_P(Fp4ErrorsTest, DescsThatAreRefused) {
   expect_status(Fp4Gemm::create(ctx(), desc).status(), StatusCode::kInvalidArgument, "desc.c", "c");
 }
 
+TEST_P(Fp4ErrorsTest, Mxfp4) {
+  const GemmCase c = make_case(kFp4Kinds[1], 1, 18, 33 * 32);
+  GemmData data(c);
+  Result<GemmOp> op = GemmOp::create(ctx(), c);
+  ASSERT_TRUE(op.ok()) << op.status().message();
+  const Fp4Weights good = data.fp4[0].weights();
+  ASSERT_TRUE(op->pack_fp4(good).ok());
+  Fp4Weights w = good;
+  w.scale.dtype = DType::kE4M3;
+  expect_status(op->pack_fp4(w), StatusCode::kInvalidArgument, "w.scale.dtype (e4m3) must be e8m0",
+                "type");
+  w = good;
+  w.scale.cols *= 2;
+  w.scale.row_stride *= 2;
+  expect_status(op->pack_fp4(w), StatusCode::kInvalidArgument, "w.scale.cols", "of 16");
+  const float global = 1;
+  w = good;
+  w.global = {&global, DType::kF32, 1};
+  expect_status(op->pack_fp4(w), StatusCode::kInvalidArgument, "w.global given", "global");
+  for (const auto& [row, block] : {std::pair<int64_t, int64_t>{0, 0}, {17, 32}, {5, 8}}) {
+    const uint32_t before = data.fp4[0].scale.bits(row, block);
+    data.fp4[0].scale.set_bits(row, block, 0xff);
+    expect_status(op->pack_fp4(good), StatusCode::kInvalidArgument,
+                  "w.scale[" + std::to_string(row) + ", " + std::to_string(block) + "] is NaN",
+                  "NaN");
+    data.fp4[0].scale.set_bits(row, block, before);
+  }
+}
+
 // Rows of codes and scales 2^32 bytes apart.
 TEST_P(Fp4MemoryTest, StoredRowsFarApart) {
   const int64_t stride = (int64_t{1} << 32) + 3;

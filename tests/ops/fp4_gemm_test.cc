@@ -252,6 +252,110 @@ TEST_P(Nvfp4Test, WhichKernelsAPlanHas) {
   }
 }
 
+using Mxfp4Test = GemmTest;
+
+// As for NVFP4: 16 codes, a column for each of 255 powers of two, of which f32 holds 2^128 and more
+// as infinity. In registers and from scratch.
+TEST_P(Mxfp4Test, EveryCodeWithEveryScaleDecodesExactly) {
+  for (const int64_t rows : {2, 32}) {
+    GemmCase c = make_case(kind(), rows, 255, 64);
+    c.problem.c = DType::kF32;
+    GemmData data(c);
+    for (int64_t n = 0; n < 255; ++n) {
+      data.fp4[0].scale.set_bits(n, 0, static_cast<uint32_t>(n));
+      data.fp4[0].scale.set_bits(n, 1, static_cast<uint32_t>(254 - n));
+      for (int64_t k = 0; k < 64; ++k) data.fp4[0].set_code(n, k, static_cast<int>(k + n) % 16);
+    }
+    for (int64_t first = 0; first < 64; first += rows) {
+      data.a.set_all(0);
+      for (int64_t i = 0; i < rows; ++i) data.a.set(i, first + i, 1);
+      const std::vector<float> got = product(ctx(), c, data);
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t n = 0; n < 255; ++n) {
+          // The other block contributes 0 * 2^e.
+          ASSERT_EQ(got[static_cast<size_t>(i * 255 + n)],
+                    static_cast<float>(data.fp4[0].value(n, first + i)))
+              << "depth " << first + i << " column " << n << ", " << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Mxfp4Test, PackedBytesAreThoseOfTheLayout) {
+  constexpr int kNibble[8] = {0, 4, 2, 6, 1, 5, 3, 7};
+  for (const auto& [n, k] :
+       {std::pair<int64_t, int64_t>{19, 7}, {16, 64}, {33, 81}, {1, 1}, {17, 33}}) {
+    GemmCase c = make_case(kind(), 1, n, k);
+    c.fill = Fill::kExtreme;
+    c.w_pad = 3;
+    GemmData data(c);
+    Result<GemmOp> op = GemmOp::create(ctx(), c);
+    ASSERT_TRUE(op.ok());
+    ASSERT_TRUE(op->pack(data).ok());
+    const PackedWeights& w = op->packed();
+    EXPECT_EQ(w.layout(), WeightLayout::kE2M1Vnni8N16);
+    EXPECT_EQ(w.scale_dtype(), DType::kBF16);
+    EXPECT_EQ(w.group(), std::min<int64_t>(k, 32));
+    EXPECT_EQ(w.block_scales(), nullptr);
+    const int64_t padded = w.panel_bytes() / 8;
+    EXPECT_EQ(padded, k < 32 ? (k + 7) / 8 * 8 : (k + 31) / 32 * 32);
+    for (int64_t row = 0; row < (n + 15) / 16 * 16; ++row) {
+      for (int64_t d = 0; d < padded; ++d) {
+        bfloat16 scale;
+        std::memcpy(&scale.bits,
+                    static_cast<const std::byte*>(w.group_scales()) +
+                        ((row / 16 * w.groups() + d / 32) * 16 + row % 16) * 2,
+                    2);
+        uint32_t word;
+        std::memcpy(&word, w.data() + row / 16 * w.panel_bytes() + d / 8 * 64 + row % 16 * 4, 4);
+        const int code = static_cast<int>(word >> 4 * kNibble[d % 8] & 15);
+        const bool exists = row < n && d < k;
+        ASSERT_EQ(code, exists ? data.fp4[0].code(row, d) : 0) << row << ' ' << d;
+        if (row >= n) {
+          ASSERT_EQ(scale.bits, 0);
+        } else if (exists) {
+          ASSERT_EQ(scale.to_float(), data.fp4[0].scale_at(row, d));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Mxfp4Test, SavedWeightsComeBack) {
+  const TempDir dir;
+  GemmCase c = make_case(kind(), 5, 35, 77);
+  c.problem.epilogue.activation = Activation::kSiluMul;
+  GemmData data(c);
+  Result<GemmOp> op = GemmOp::create(ctx(), c);
+  ASSERT_TRUE(op.ok());
+  ASSERT_TRUE(op->pack(data).ok());
+  const std::vector<uint32_t> want = output_bits(*op, c, data);
+  const std::string path = dir.path() + "/w";
+  ASSERT_TRUE(op->packed().save(path).ok());
+  const auto mapped = PackedWeights::map(path, {.verify = true});
+  ASSERT_TRUE(mapped.ok()) << mapped.status().message();
+  op->use(*mapped);
+  EXPECT_EQ(output_bits(*op, c, data), want);
+}
+
+// Neither format's plan takes the other's weights.
+TEST_P(Mxfp4Test, FormatsAreNotMixed) {
+  GemmCase c = make_case(kind(), 1, 20, 64), other = make_case(kFp4Kinds[0], 1, 20, 64);
+  GemmData data(c), other_data(other);
+  Result<GemmOp> op = GemmOp::create(ctx(), c), other_op = GemmOp::create(ctx(), other);
+  ASSERT_TRUE(op.ok() && other_op.ok());
+  EXPECT_FALSE(op->pack_fp4(other_data.fp4[0].weights()).ok());
+  ASSERT_TRUE(op->pack(data).ok());
+  ASSERT_TRUE(other_op->pack(other_data).ok());
+  op->use(other_op->packed());
+  EXPECT_EQ(op->run(args_of(c, data)).code(), StatusCode::kInvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, Mxfp4Test,
+                         ::testing::Combine(::testing::ValuesIn(isas_to_test()),
+                                            ::testing::Values(kFp4Kinds[1])),
+                         gemm_test_name);
 INSTANTIATE_TEST_SUITE_P(Ops, Nvfp4Test,
                          ::testing::Combine(::testing::ValuesIn(isas_to_test()),
                                             ::testing::Values(kFp4Kinds[0])),

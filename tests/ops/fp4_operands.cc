@@ -6,7 +6,6 @@
 namespace quern::test {
 namespace {
 
-constexpr int64_t kBlock = 16;
 constexpr uint8_t kHalf = 0x30, kOne = 0x38, kTwo = 0x40, kMinusOne = 0xb8;  // as e4m3
 
 uint8_t draw_scale(Fill fill, Rng& rng) {
@@ -22,6 +21,18 @@ uint8_t draw_scale(Fill fill, Rng& rng) {
     const auto any = static_cast<uint8_t>(rng.in(0, 255));
     if ((any & 0x7f) != 0x7f) return any;
   }
+}
+
+uint8_t draw_power(Fill fill, Rng& rng) {
+  switch (fill) {
+    case Fill::kExact:
+      return static_cast<uint8_t>(rng.in(126, 128));
+    case Fill::kRandom:
+      return static_cast<uint8_t>(rng.in(122, 129));
+    case Fill::kExtreme:
+      break;
+  }
+  return rng.pick(std::initializer_list<uint8_t>{0, 1, 40, 126, 127, 128, 140});
 }
 
 /// Any, but that of an exact fill is an integer of at most `limit` times the scale.
@@ -43,22 +54,29 @@ double e4m3_value(uint8_t byte) {
   return byte >= 0x80 ? -magnitude : magnitude;
 }
 
+double e8m0_value(uint8_t byte) {
+  return std::ldexp(1.0, byte - 127);
+}
+
 Fp4Operand::Fp4Operand(const Fp4GemmDesc& d, Fp4Global global_is, Fill fill, int64_t limit,
                        Rng& rng, int64_t pad, Placements& places)
     : codes(DType::kU8, d.n, (d.k + 1) / 2, pad, places.next()),
-      scale(DType::kE4M3, d.n, (d.k + kBlock - 1) / kBlock, pad, places.next()),
-      global(DType::kF32, 1, 1, 0, places.next()),
+      scale(d.format == Fp4Format::kNvfp4 ? DType::kE4M3 : DType::kE8M0, d.n,
+            d.format == Fp4Format::kNvfp4 ? (d.k + 15) / 16 : (d.k + 31) / 32, pad, places.next()),
+      global(DType::kF32, 1, d.format == Fp4Format::kNvfp4 ? 1 : 0, 0, places.next()),
       global_is_(global_is) {
   for (int64_t n = 0; n < d.n; ++n) {
-    for (int64_t b = 0; b < scale.cols(); ++b) scale.set_bits(n, b, draw_scale(fill, rng));
+    for (int64_t b = 0; b < scale.cols(); ++b) {
+      scale.set_bits(n, b, block() == 16 ? draw_scale(fill, rng) : draw_power(fill, rng));
+    }
     for (int64_t i = 0; i < codes.cols(); ++i) codes.set_bits(n, i, 0);
     for (int64_t k = 0; k < d.k; ++k) {
-      const double s = e4m3_value(static_cast<uint8_t>(scale.bits(n, k / kBlock)));
-      set_code(n, k, draw_code(fill, s, limit, rng));
+      set_code(n, k, draw_code(fill, scale_at(n, k), limit, rng));
     }
     // Behind an odd k stands something that is no weight.
     if (d.k % 2 != 0) set_code(n, d.k, 7);
   }
+  if (d.format == Fp4Format::kMxfp4) return;
   // Finite and positive.
   if (fill == Fill::kExtreme) {
     global.set(0, 0, rng.pick(std::initializer_list<float>{1.0f, 0.5f, 1.0f / 3, 0x1p-126f, 3e4f}));
@@ -69,7 +87,8 @@ Fp4Operand::Fp4Operand(const Fp4GemmDesc& d, Fp4Global global_is, Fill fill, int
 }
 
 Fp4Weights Fp4Operand::weights() const {
-  return {codes.view(), scale.view(), global.vector(), global_is_};
+  const VectorView none;
+  return {codes.view(), scale.view(), block() == 16 ? global.vector() : none, global_is_};
 }
 
 void Fp4Operand::protect() {
@@ -82,8 +101,13 @@ int Fp4Operand::code(int64_t n, int64_t k) const {
   return static_cast<int>(codes.bits(n, k / 2) >> (k % 2 != 0 ? 4 : 0) & 15);
 }
 
+double Fp4Operand::scale_at(int64_t n, int64_t k) const {
+  const auto byte = static_cast<uint8_t>(scale.bits(n, k / block()));
+  return block() == 16 ? e4m3_value(byte) : e8m0_value(byte);
+}
+
 double Fp4Operand::value(int64_t n, int64_t k) const {
-  return kE2M1Values[code(n, k)] * e4m3_value(static_cast<uint8_t>(scale.bits(n, k / kBlock)));
+  return kE2M1Values[code(n, k)] * scale_at(n, k);
 }
 
 void Fp4Operand::set_code(int64_t n, int64_t k, int code) {

@@ -15,6 +15,8 @@ inline constexpr double kE2M1Values[16] = {0,    0.5,  1,  1.5,  2,  3,  4,  6,
                                            -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};
 /// Of any byte but the two NaNs (OFP8 specification 1.0).
 double e4m3_value(uint8_t byte);
+/// Of any byte but NaN: a power of two.
+double e8m0_value(uint8_t byte);
 
 class Fp4Operand {
  public:
@@ -25,6 +27,7 @@ class Fp4Operand {
 
   Fp4Weights weights() const;
   void protect();
+  double scale_at(int64_t n, int64_t k) const;
   /// code * block scale.
   double value(int64_t n, int64_t k) const;
   int code(int64_t n, int64_t k) const;
@@ -33,6 +36,8 @@ class Fp4Operand {
   TestMatrix codes, scale, global;
 
  private:
+  int64_t block() const { return scale.dtype() == DType::kE8M0 ? 32 : 16; }
+
   Fp4Global global_is_ = Fp4Global::kMultiplier;
 };
 

@@ -70,6 +70,7 @@ GemmCase make_case(const GemmKind& kind, int64_t m, int64_t n, int64_t k) {
   c.problem.k = k;
   c.problem.activations = kind.activations;
   c.problem.a = kind.a;
+  c.problem.fp4 = kind.fp4;
   return c;
 }
 

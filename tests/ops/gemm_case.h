@@ -25,12 +25,13 @@
 namespace quern::test {
 
 /// An op with its activation mode: "bf16", "w8a8_bf16", "w8a8_f32", "w8a8_given", "w8a16", "w4a16",
-/// "w4a8", "fp8", "nvfp4".
+/// "w4a8", "fp8", "nvfp4", "mxfp4".
 struct GemmKind {
   const char* name;
   const char* op;
   Int8Activations activations;
   DType a;
+  Fp4Format fp4 = Fp4Format::kNvfp4;  ///< of fp4_gemm
 };
 inline constexpr GemmKind kGemmKinds[] = {
     {"bf16", "bf16_gemm", Int8Activations::kDynamicS8, DType::kBF16},
@@ -46,7 +47,8 @@ inline constexpr GemmKind kInt4Kinds[] = {
 };
 inline constexpr GemmKind kFp8Kind = {"fp8", "fp8_gemm", Int8Activations::kDynamicS8, DType::kBF16};
 inline constexpr GemmKind kFp4Kinds[] = {
-    {"nvfp4", "fp4_gemm", Int8Activations::kDynamicS8, DType::kBF16},
+    {"nvfp4", "fp4_gemm", Int8Activations::kDynamicS8, DType::kBF16, Fp4Format::kNvfp4},
+    {"mxfp4", "fp4_gemm", Int8Activations::kDynamicS8, DType::kBF16, Fp4Format::kMxfp4},
 };
 inline std::vector<GemmKind> all_gemm_kinds() {
   std::vector<GemmKind> kinds(std::begin(kGemmKinds), std::end(kGemmKinds));

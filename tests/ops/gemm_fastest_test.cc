@@ -67,13 +67,20 @@ class GemmFastestTest : public GemmTest {
 
 TEST_P(GemmFastestTest, FewRowsHaveTheBitsOfAvx512AndTheRestThoseOfTheLevel) {
   GemmData data(shape());
+  if (shape().is_fp4()) {  // sums of 32 codes and activations of one size are exact in any order
+    Rng rng(1);
+    fill_random(data.a, rng, 12);
+  }
   const Context& below = shared_context(isas_to_test().front());
   for (const int64_t m : {1, 2, 3, 4, 5, 6, 16, 17, 40}) {
     const std::vector<uint32_t> avx512 = bits(below, Invariance::kStrict, data, m);
     const std::vector<uint32_t> strict = bits(ctx(), Invariance::kStrict, data, m);
     const bool tells_apart = float_sums() && isa().level > IsaLevel::kAvx512;
     EXPECT_EQ(strict != avx512, tells_apart) << "m " << m << ": the data must tell families apart";
-    EXPECT_EQ(bits(ctx(), Invariance::kFastest, data, m), m <= kFewRows ? avx512 : strict)
+    // Tiles of MXFP4's groups have an avx512 kernel of their bits, which needs no kFastest.
+    const bool stands_in = shape().problem.fp4 == Fp4Format::kMxfp4;
+    EXPECT_EQ(bits(ctx(), Invariance::kFastest, data, m),
+              m <= kFewRows && !stands_in ? avx512 : strict)
         << "m " << m;
   }
 }

@@ -48,6 +48,10 @@ enum class WeightLayout : uint32_t {
   kE4M3Vnni2N16Batch = 0x0513,
   kE5M2Vnni2N16 = 0x0521,
   kE5M2Vnni2N16GateUp = 0x0522,
+  /// MXFP4: e2m1 codes, groups of K and lines as those of u4. Then, from a multiple of 64 bytes on,
+  /// scales [panel][group][16] as bf16, which holds every power of two that e8m0 has; 0 beyond N.
+  kE2M1Vnni8N16 = 0x0611,
+  kE2M1Vnni8N16GateUp = 0x0612,
   /// NVFP4: e2m1 codes, lines as those of u4. K is padded to 4 lines, which decode to a whole AMX
   /// tile. The sign of a block scale is in its codes; 0 where the scale is 0, beyond N and beyond
   /// K. Then one f32 for each of the padded columns, the scale of its matrix, zero beyond N. Then,
@@ -58,7 +62,8 @@ enum class WeightLayout : uint32_t {
 };
 
 /// "bf16.vnni2.n16.v2", "u8.vnni4.n16.v2", "u4.vnni8.n16.v1", "e4m3.vnni2.n16.v1",
-/// "e5m2.vnni2.n16.v1", "nvfp4.n16.v1", with ".gateup" where panels alternate.
+/// "e5m2.vnni2.n16.v1", "e2m1.vnni8.n16.v1",
+/// "nvfp4.n16.v1", with ".gateup" where panels alternate.
 QUERN_API const char* to_string(WeightLayout layout) noexcept;
 
 struct MapWeightsOptions {
