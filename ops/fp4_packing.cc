@@ -251,11 +251,6 @@ using Names = const char* [3];
 
 Status check_global(const Fp4Weights& w, size_t part) noexcept {
   constexpr Names kGlobal = {"w.global", "gate.global", "up.global"};
-  constexpr Names kIs = {"w.global_is", "gate.global_is", "up.global_is"};
-  if (w.global_is > Fp4Global::kDivisor) {
-    return Status(StatusCode::kInvalidArgument, "{s} ({0}) must be kMultiplier (0) or kDivisor (1)",
-                  static_cast<int64_t>(w.global_is), 0, kIs[part]);
-  }
   if (const Status s = check_vector(w.global, kGlobal[part], DType::kF32, 1); !s.ok()) return s;
   float global;
   std::memcpy(&global, w.global.data, sizeof global);
@@ -278,7 +273,12 @@ Status check_fp4_weights(const Fp4Weights& w, const Fp4PackSpec& spec, WeightPar
   constexpr Names kCodes = {"w.codes", "gate.codes", "up.codes"};
   constexpr Names kScale = {"w.scale", "gate.scale", "up.scale"};
   constexpr Names kGlobal = {"w.global", "gate.global", "up.global"};
+  constexpr Names kIs = {"w.global_is", "gate.global_is", "up.global_is"};
   const auto i = static_cast<size_t>(part);
+  if (w.global_is > Fp4Global::kDivisor) {
+    return Status(StatusCode::kInvalidArgument, "{s} ({0}) must be kMultiplier (0) or kDivisor (1)",
+                  static_cast<int64_t>(w.global_is), 0, kIs[i]);
+  }
   const bool nvfp4 = spec.format == Fp4Format::kNvfp4;
   const int64_t bytes = ceil_div(spec.k, 2), blocks = ceil_div(spec.k, spec.block());
   const Status codes = check_matrix(w.codes, kCodes[i], DType::kU8, spec.n, bytes);

@@ -15,7 +15,8 @@
 namespace quern::test {
 
 inline double fp8_value(DType type, uint8_t code) {
-  return reference::load(&code, type, 0);
+  return type == DType::kE4M3 ? reference::e4m3_to_double(code)
+                              : reference::f16_to_double(static_cast<uint16_t>(code << 8));
 }
 
 /// The code of `value`, which has one.

@@ -22,6 +22,7 @@
 #include "quern/c/bf16_gemm.h"
 #include "quern/c/bmm.h"
 #include "quern/c/context.h"
+#include "quern/c/fp4_gemm.h"
 #include "quern/c/fp8_gemm.h"
 #include "quern/c/gemm.h"
 #include "quern/c/int4_gemm.h"
