@@ -97,6 +97,7 @@ KvCachePlan plan_kv_cache(const QuantConfig& quant, const ModelConfig& config,
       checkpoint.ignore(name, "a KV cache scale: the cache is not FP8");
     } else {
       (void)checkpoint.get(name);
+      plan.taken.push_back(name);
     }
   }
   return plan;

@@ -12,9 +12,10 @@ namespace quern::smoke {
 
 /// What the key/value cache of a model holds.
 struct KvCachePlan {
-  bool fp8 = false;             ///< e4m3; else the type of the activations
-  std::vector<KvScales> layer;  ///< where fp8: of every layer, attention or not
-  std::string reason;           ///< "FP8: config.json declares it"
+  bool fp8 = false;                ///< e4m3; else the type of the activations
+  std::vector<KvScales> layer;     ///< where fp8: of every layer, attention or not
+  std::string reason;              ///< "FP8: config.json declares it"
+  std::vector<std::string> taken;  ///< the tensors of those scales
 };
 
 /// Decides by the choice, what the config declares and the scales that the files hold. Takes those

@@ -38,6 +38,11 @@ class Qwen3_5::Builder {
     }
     checkpoint_.require_all_consumed();
     model_.parameters_ = loader_.take_parameters();
+    for (const std::string& name : model_.kv_cache_.taken) {
+      const TensorView& scale = *checkpoint_.find(name);
+      model_.parameters_.push_back(
+          {name, to_string(scale.dtype), scale.shape, scale.bytes, "append_kv, attention"});
+    }
     warn_of_rounding();
     reserve_scratch();
   }

@@ -45,9 +45,12 @@ class BreakingOps final : public ModelOps {
   void append_kv(OpSite site, HeadView k, HeadView v, KvCache& cache) override {
     inner_.append_kv(site, k, v, cache);
     if (!hit("append_kv", site)) return;
-    auto* value =
-        const_cast<bfloat16*>(cache.values<bfloat16>(0)) + (cache.length() - 1) * cache.stride();
-    value->bits ^= 1;
+    const int64_t at = (cache.length() - 1) * cache.stride();
+    if (cache.dtype() == DType::kE4M3) {
+      const_cast<e4m3*>(cache.values<e4m3>(0))[at].bits ^= 1;
+    } else {
+      const_cast<bfloat16*>(cache.values<bfloat16>(0))[at].bits ^= 1;
+    }
   }
   void attention(OpSite site, const AttentionArgs& args, const KvCache& cache) override {
     inner_.attention(site, args, cache);

@@ -12,6 +12,7 @@
 #include "model_smoke/linear_ops.h"
 #include "model_smoke/session.h"
 #include "tests/model_smoke/breaking_ops.h"
+#include "tests/model_smoke/float_model.h"
 #include "tests/model_smoke/smoke_binary.h"
 #include "tests/model_smoke/test_model.h"
 #include "tests/support/source_dir.h"
@@ -169,6 +170,33 @@ TEST_F(Compare, WatchingChangesNothing) {
   loaded.model().forward(ids, cache, {.last_only = true}, logits);
   const float* row = logits.row<float>(0);
   EXPECT_EQ(r.generated[0], std::max_element(row, row + 260) - row);
+}
+
+/// FP8 and NVFP4 modules with an FP8 cache; a flipped bit of a byte in the cache is named.
+TEST_F(Compare, FloatFormatsAndAnFp8Cache) {
+  for (const test::FloatFile file : {test::FloatFile::kFp8Block, test::FloatFile::kFp8,
+                                     test::FloatFile::kBothNvfp4, test::FloatFile::kCtNvfp4}) {
+    const bool blocks = file == test::FloatFile::kFp8Block;
+    TestModel model = test::tiny_float_model(
+        {.file = file, .block_n = blocks ? 24 : 1, .block_k = blocks ? 10 : -1, .uniform = true});
+    test::add_kv_scales(model, 0.013f, 0.007f);
+    model.config["quantization_config"]["kv_cache_scheme"] = "FP8";
+    if (file == test::FloatFile::kBothNvfp4) {
+      test::Json nested = read_nested(model);
+      nested["quantization"]["kv_cache_quant_algo"] = "FP8";
+      write_nested(model, nested);
+    }
+    const TempDir dir;
+    model.write(dir);
+    for (const int64_t tokens : {1, 9, 33}) expect_holds(dir.path(), "", tokens);
+    Loaded loaded(dir.path());
+    EXPECT_TRUE(loaded.model().mode().fp8_kv);
+    BreakingOps ops(loaded.model().direct_ops(), {"append_kv", 1, "self_attn"});
+    std::vector<OpRecord> differing;
+    (void)loaded.run(ops, 9, &differing);
+    ASSERT_EQ(differing.size(), static_cast<size_t>(ops.hits())) << name_of(file);
+    for (const OpRecord& record : differing) EXPECT_EQ(record.op, "append_kv");
+  }
 }
 
 struct FaultCase {

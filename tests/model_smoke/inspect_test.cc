@@ -10,6 +10,7 @@
 
 #include "model_smoke/plan_text.h"
 #include "model_smoke/reference_check/element_check.h"
+#include "tests/model_smoke/float_model.h"
 #include "tests/model_smoke/smoke_binary.h"
 #include "tests/model_smoke/test_model.h"
 
@@ -118,7 +119,8 @@ uint64_t tensor_bytes(const std::string& safetensors) {
 TEST(CompareCommand, PassesAndWritesJson) {
   if (!test::jit_runs()) GTEST_SKIP() << "no kernel runs on this CPU: it has no AVX-512";
   const TempDir dir;
-  for (const std::string& model : {test::docs_model(), test::docs_model() + ".w8a8_int8"}) {
+  for (const char* form : {"", ".w8a8_int8", ".nvfp4_all"}) {
+    const std::string model = test::docs_model() + form;
     const Outcome o =
         smoke("compare " + model + " -p 'The following' -n 2 --json " + dir.file("j"));
     EXPECT_EQ(o.code, 0) << o.out << o.err;
@@ -188,6 +190,37 @@ TEST(InspectCommand, AccountsForEveryByte) {
     EXPECT_EQ(skipped, 6u);
     EXPECT_EQ(bytes + skipped, tensor_bytes(dir.file("model.safetensors")));
     EXPECT_NE(o.out.find("vision tower"), std::string::npos) << o.out;
+  }
+}
+
+/// The same of FP8 and NVFP4, with the scales of a cache used and left out.
+TEST(InspectCommand, AccountsForEveryByteOfFloatFormats) {
+  for (const test::FloatFile file : {test::FloatFile::kFp8Block, test::FloatFile::kCtFp8,
+                                     test::FloatFile::kBothNvfp4, test::FloatFile::kCtNvfp4}) {
+    const TempDir dir;
+    const bool blocks = file == test::FloatFile::kFp8Block;
+    test::TestModel model = test::tiny_float_model(
+        {.file = file, .block_n = blocks ? 8 : -1, .block_k = blocks ? 8 : -1});
+    test::add_kv_scales(model, 0.5f, 0.25f);
+    model.write(dir);
+    for (const bool fp8_cache : {false, true}) {
+      const Outcome o = smoke("inspect -m " + dir.path() + " --json " + dir.file("j") +
+                              (fp8_cache ? " --kv-cache fp8" : ""));
+      EXPECT_EQ(o.code, 0) << o.err;
+      const auto json = json_of(dir.file("j"));
+      uint64_t bytes = 0;
+      for (const char* list : {"linear", "parameters"}) {
+        for (const auto& m : json.at(list)) bytes += m.at("file_bytes").get<uint64_t>();
+      }
+      EXPECT_EQ(bytes, json.at("totals").at("file_bytes").get<uint64_t>());
+      for (const auto& reason : json.at("totals").at("skipped")) {
+        bytes += reason.at("bytes").get<uint64_t>();
+      }
+      EXPECT_EQ(bytes, tensor_bytes(dir.file("model.safetensors"))) << name_of(file);
+      for (const auto& m : json.at("linear")) {
+        EXPECT_FALSE(m.at("decided").get<std::string>().empty()) << m.at("module");
+      }
+    }
   }
 }
 
