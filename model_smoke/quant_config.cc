@@ -116,6 +116,7 @@ QuantConfig QuantConfig::load(const ModelDir& dir) {
   QuantConfig other = parse_nested(nested, dir.label(kNested));
   if (q.method_ == QuantMethod::kNone) return other;
   q.hold_against_nested(other);
+  if (q.kv_ == KvAlgorithm::kNone) q.kv_ = other.kv_;
   return q;
 }
 

@@ -115,7 +115,9 @@ void QuantConfig::hold_against_nested(const QuantConfig& nested) const {
                      "the list that " + file_ + " has in quantization_config." + ignore_key_,
                      missing.empty() ? "\"" + extra + "\" more" : "no \"" + missing + "\"");
   }
-  if (kv_ != nested.kv_) {
+  // Silence of either is no contradiction.
+  const bool both_speak = kv_ != KvAlgorithm::kNone && nested.kv_ != KvAlgorithm::kNone;
+  if (both_speak && kv_ != nested.kv_) {
     throw InputError(nested.file_, "quantization.kv_cache_quant_algo",
                      "the algorithm that " + file_ + " has in quantization_config", "another one");
   }

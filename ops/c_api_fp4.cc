@@ -16,8 +16,7 @@ namespace {
 Status read_weights(const quern_fp4_weights* from, const char* name, Fp4Weights* to) noexcept {
   if (from == nullptr) return c_invalid("{s} is null", name);
   return c_first(c_reserved(from->reserved, name), c_matrix(from->codes, name, &to->codes),
-                 c_matrix(from->scale, name, &to->scale),
-                 c_vector(from->global, name, &to->global),
+                 c_matrix(from->scale, name, &to->scale), c_vector(from->global, name, &to->global),
                  c_enum(from->global_is, name, &to->global_is));
 }
 

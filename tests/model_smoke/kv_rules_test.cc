@@ -207,6 +207,12 @@ TEST(LoadingRules, B11_WaysToSayFp8) {
       {"quantization",
        {{"quant_algo", "NVFP4"}, {"group_size", 16}, {"kv_cache_quant_algo", "FP8"}}}};
   EXPECT_EQ(QuantConfig::parse_nested(nested, "f").kv_algorithm(), KvAlgorithm::kFp8);
+  // In the nested file alone, beside a config.json that says nothing of it.
+  TestModel both = test::tiny_float_model({.file = test::FloatFile::kBothNvfp4});
+  Json beside = read_nested(both);
+  beside["quantization"]["kv_cache_quant_algo"] = "FP8";
+  write_nested(both, beside);
+  EXPECT_TRUE(plan_of(both).plan.fp8);
   // In every kind of config.
   for (const test::FloatFile file : {test::FloatFile::kCtNvfp4, test::FloatFile::kFp8Block}) {
     TestModel m = test::tiny_float_model({.file = file});

@@ -262,7 +262,14 @@ void add_nested(std::vector<MalformedCase>* out) {
            {"exclude_modules", "no \"lm_head\""});
   c.nested("list_longer", "/quantization/exclude_modules/-", "model.embed_tokens",
            {"exclude_modules", "\"model.embed_tokens\" more"});
-  c.nested("kv", "/quantization/kv_cache_quant_algo", "FP8", {"kv_cache_quant_algo"});
+  c.add("nested_kv",
+        [](TestModel* m) {
+          m->config["quantization_config"]["kv_cache_scheme"] = "FP8";
+          Json nested = read_nested(*m);
+          nested["quantization"]["kv_cache_quant_algo"] = "INT8";
+          write_nested(*m, nested);
+        },
+        {"hf_quant_config.json", "kv_cache_quant_algo"});
   c.nested("group", "/quantization/group_size", 8, {"group_size", "16"});
   c.nested("list_text", "/quantization/exclude_modules", "lm_head",
            {"exclude_modules", "an array"});

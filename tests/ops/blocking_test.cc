@@ -344,8 +344,8 @@ TEST(MaxMr, SeveralAccumulatorsAnElement) {
 // The counts that facts are made of are those that the generator has registers for: one row more is
 // refused, one less is not.
 TEST(MaxMr, IsWhatGroupedKernelsAllow) {
-  for (const DType b : {DType::kU4, DType::kU8, DType::kBF16, DType::kE4M3, DType::kE5M2,
-                        DType::kE2M1}) {
+  for (const DType b :
+       {DType::kU4, DType::kU8, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kE2M1}) {
     for (const Int4Zeros zeros : {Int4Zeros::kSymmetric, Int4Zeros::kInteger, Int4Zeros::kF32}) {
       for (const int lines : {-1, 0, 1, 2, 4, 8}) {
         for (const DType a : {DType::kS8, DType::kBF16}) {
