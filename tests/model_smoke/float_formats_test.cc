@@ -201,6 +201,26 @@ TEST(LoadingRules, B16_PartsKeepTheirGlobalScales) {
   }
 }
 
+/// Qwen's releases have BF16 scales, DeepSeek's F32.
+TEST(FloatForms, ScalesOfBlocksMayBeBf16) {
+  const auto powers = [](const std::string&, FloatMatrix& m) {
+    for (size_t i = 0; i < m.scale.size(); ++i)
+      m.scale[i] = std::ldexp(1.0f, -3 - static_cast<int>(i % 3));
+  };
+  const TestModel f32 = tiny_float_model({.bend = powers});
+  TestModel bf16 = f32;
+  for (test::TestTensor& t : bf16.tensors) {
+    if (!t.name.ends_with(".weight_scale_inv")) continue;
+    std::string upper;
+    for (size_t i = 0; i < t.bytes.size(); i += 4) upper += t.bytes.substr(i + 2, 2);
+    t.dtype = "BF16";
+    t.bytes = upper;
+  }
+  std::vector<Mode> runs = jit_runs();
+  runs.insert(runs.end(), {kF32, kBF16});
+  for (const Mode& run : runs) EXPECT_EQ(logits(bf16, run), logits(f32, run)) << run.backend;
+}
+
 std::string info_of(const TestModel& model, const std::string& op_name,
                     std::string LinearInfo::*field) {
   const TempDir dir;
