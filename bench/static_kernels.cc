@@ -15,6 +15,7 @@
 #include "jit/grouped_gemm_avx512.h"
 #include "jit/int8_gemm_amx.h"
 #include "jit/int8_gemm_avx512.h"
+#include "jit/nvfp4_decode_avx512.h"
 
 namespace quern::bench {
 namespace {
@@ -72,6 +73,16 @@ std::optional<StaticKernel> int4_kernel(const std::string& name) {
   return kernel;
 }
 
+StaticKernel nvfp4_decode_kernel(const std::string& name) {
+  StaticKernel kernel;
+  kernel.code = code_of(name, *jit::parse_nvfp4_decode_avx512(name));
+  kernel.panels = 2;
+  kernel.columns = 32;
+  kernel.group_step = 8;  // a line
+  kernel.decodes = kernel.blocks = true;
+  return kernel;
+}
+
 int64_t ceil_div(int64_t x, int64_t y) {
   return (x + y - 1) / y;
 }
@@ -100,6 +111,7 @@ StaticKernel static_kernel(const std::string& name) {
   if (auto k = kernel_of(name, &jit::parse_int8_gemm_avx512, 0)) return *std::move(k);
   if (auto k = kernel_of(name, &jit::parse_bf16_gemm_avx512, 0)) return *std::move(k);
   if (auto k = kernel_of(name, &jit::parse_bf16_gemm_fma_avx512, 0)) return *std::move(k);
+  if (jit::parse_nvfp4_decode_avx512(name)) return nvfp4_decode_kernel(name);
   if (auto k = int4_kernel(name)) return *std::move(k);
   throw UsageError("--static " + name +
                    ": no name of a GEMM kernel, such as "
@@ -138,6 +150,9 @@ std::vector<std::string> default_static_kernels() {
   names.push_back("grouped_gemm.amx.bf16bf16bf16.mr32.nr2.pf2.epi=none.t64.sf32.z8");
   names.push_back("grouped_decode.avx512.e4m3bf16");
   names.push_back("grouped_decode.avx512.e2m1bf16");
+  // NVFP4 is decoded for the tiles of bf16_gemm, which scale columns.
+  names.push_back("bf16_gemm.amx.bf16bf16bf16.mr32.nr2.pf2.epi=none.cs");
+  names.push_back("nvfp4_decode.avx512.e2m1bf16");
   // A few rows at level amx.
   names.push_back("grouped_gemm.avx512.bf16e4m3bf16.mr3.nr2.pf8.epi=none.fma.tl8.sf32.z8");
   names.push_back("grouped_gemm.avx512.bf16u4bf16.mr4.nr2.pf8.epi=none.fma.tl4.sf16.z8");
@@ -146,6 +161,12 @@ std::vector<std::string> default_static_kernels() {
 }
 
 CallModel model_of(const StaticKernel& kernel, const StaticCall& call) {
+  if (kernel.blocks) {
+    jit::Nvfp4DecodeArgs args;
+    args.panels = kernel.panels;
+    args.blocks = ceil_div(call.k, 16);
+    return model_with(kernel, args);
+  }
   if (kernel.decodes) {
     jit::GroupedDecodeArgs args;
     args.panels = kernel.panels;

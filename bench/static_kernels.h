@@ -20,17 +20,18 @@ struct StaticKernel {
   /// Elements of K in a step of the K loop, where it goes by groups of kStaticGroup; else 0.
   int group_step = 0;
   bool decodes = false;
+  bool blocks = false;  ///< NVFP4, with scales of 16 columns of K
 };
 
 /// Columns of K that share a scale, in whole steps.
 constexpr int64_t kStaticGroup = 128;
 
-/// Generates the kernel of that name, of any GEMM family or of grouped_decode (of two panels).
+/// Generates the kernel of that name, of any GEMM family or of the decoding ones (of two panels).
 /// Throws UsageError where it is no such name or breaks a rule.
 StaticKernel static_kernel(const std::string& name);
 
-/// int8, bf16, bf16 on u8 codes and int4 on AMX, in the shapes that plans choose; what decodes the
-/// weights for int4, and what multiplies a few rows instead.
+/// int8, bf16, bf16 on u8 codes, int4, fp8 and fp4 on AMX, in the shapes that plans choose; what
+/// decodes the weights for int4, and what multiplies a few rows instead.
 std::vector<std::string> default_static_kernels();
 
 /// One call: rows and columns of the block of C, depth of K. It is both the first and the last over

@@ -21,7 +21,8 @@ inline namespace v0 {
 /// (NVFP4) or 32 (MXFP4) columns of K; activations stay bf16 (W4A16).
 ///   kNvfp4: W[n, k] = (code * block scale) * global. The product in brackets is exact in bf16 and
 ///           multiplies A in one chain of f32 sums over all of K, as bf16_gemm does; the global
-///           scale acts on the sum, before the bias.
+///           scale acts on the sum, before the bias. A weight of -0 counts as 0: seen only in the
+///           sign of a sum that underflowed.
 ///   kMxfp4: W[n, k] = code * 2^(s - 127). Scales act on the f32 sum of the block:
 ///           sum = fma(f32(block sum), scale, sum), blocks ascending.
 /// Limits: k <= 2^20.
