@@ -1,12 +1,12 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include "jit/gemm_config.h"
 #include "quern/dtype.h"
+#include "tests/jit/float_code.h"
 #include "tests/jit/kernel_fixture.h"
 
 namespace quern::jit {
@@ -22,24 +22,6 @@ inline uint16_t f16_bits(float f) {
   std::memcpy(&u, &f, 4);
   return static_cast<uint16_t>((u >> 16 & 0x8000) | ((u >> 23 & 0xff) - 127 + 15) << 10 |
                                (u >> 13 & 0x3ff));
-}
-
-/// What a code of kE4M3, kE5M2 or kE2M1 says by the definition of its format: NaNs, infinities and
-/// subnormals too.
-inline double float_code(DType type, int code) {
-  const int exponent_bits = type == DType::kE5M2 ? 5 : type == DType::kE4M3 ? 4 : 2;
-  const int fraction_bits = type == DType::kE5M2 ? 2 : type == DType::kE4M3 ? 3 : 1;
-  const int bias = (1 << (exponent_bits - 1)) - 1;
-  const int exponent = code >> fraction_bits & ((1 << exponent_bits) - 1);
-  const int fraction = code & ((1 << fraction_bits) - 1);
-  const double sign = (code >> (exponent_bits + fraction_bits) & 1) != 0 ? -1.0 : 1.0;
-  if (type == DType::kE4M3 && (code & 0x7f) == 0x7f) return std::copysign(NAN, sign);
-  if (type == DType::kE5M2 && exponent == 31) {
-    return fraction != 0 ? std::copysign(NAN, sign) : sign * INFINITY;
-  }
-  const double part = static_cast<double>(fraction) / (1 << fraction_bits);
-  return sign *
-         (exponent == 0 ? std::ldexp(part, 1 - bias) : std::ldexp(1 + part, exponent - bias));
 }
 
 /// A block of C whose weights have groups, in numbers so small that every order of additions, and
@@ -203,46 +185,6 @@ struct GroupedBlock {
   std::vector<uint32_t> group_sums(int gap) const;
 };
 
-template <typename T>
-std::vector<std::byte> bytes_of(const std::vector<T>& values) {
-  std::vector<std::byte> out(values.size() * sizeof(T));
-  if (!out.empty()) std::memcpy(out.data(), values.data(), out.size());
-  return out;
-}
-
-inline std::vector<std::byte> GroupedBlock::scales(int gap) const {
-  if (config.scale == DType::kF32) {
-    return bytes_of(by_panel<float>(scale, gap, [](float x) { return x; }));
-  }
-  return bytes_of(by_panel<uint16_t>(scale, gap, [this](float x) {
-    return config.scale == DType::kBF16 ? bf16_bits(x) : f16_bits(x);
-  }));
-}
-
-inline std::vector<std::byte> GroupedBlock::zeros(int gap) const {
-  if (config.zeros == Int4Zeros::kSymmetric) return {};
-  if (config.zeros == Int4Zeros::kF32) {
-    return bytes_of(by_panel<float>(zero, gap, [](float x) { return x; }));
-  }
-  return bytes_of(by_panel<uint8_t>(zero, gap, [](float x) { return static_cast<uint8_t>(x); }));
-}
-
-/// [groups][rows + gap] words, as GemmArgs::group_sum has them.
-inline std::vector<uint32_t> GroupedBlock::group_sums(int gap) const {
-  if (config.folds_nothing()) return {};
-  std::vector<uint32_t> out(groups == 0 ? 0 : size(groups * (rows + gap) - gap), 0x7fc00000u);
-  for (int g = 0; g < groups; ++g) {
-    for (int m = 0; m < rows; ++m) {
-      const auto sum = static_cast<int32_t>(row_sum(m, g));
-      const auto f32 = static_cast<float>(sum);
-      const int32_t s32 = config.zeros == Int4Zeros::kSymmetric ? -8 * sum : sum;
-      const bool words =
-          config.a == DType::kS8 && (config.zeros == Int4Zeros::kSymmetric || config.wide);
-      std::memcpy(&out[size(g * (rows + gap) + m)], words ? static_cast<const void*>(&s32) : &f32,
-                  4);
-    }
-  }
-  return out;
-}
-
 }  // namespace quern::jit
+
+#include "tests/jit/grouped_block_operands.h"
