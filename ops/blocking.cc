@@ -46,8 +46,13 @@ constexpr int64_t kOperationsThatHideNothing = 12;
 // the sums: 64 rows of W4A8 take 732 us with 8 KiB, 1126 with 16 (bench/NOTES.md).
 constexpr int64_t kTilesForDecoded = 8 << 10;
 
-int64_t decoded_chunk(const GemmFacts& facts) noexcept {
-  return facts.tiles() ? kTilesForDecoded : kL2ForChunk;
+// Without groups a cut of K costs tile loads and stores, as it does bf16_gemm: where a chunk is
+// read often, all of K is better (not measured on such a machine yet).
+constexpr int64_t kFewRowsOfTiles = 64;
+
+int64_t decoded_chunk(const GemmFacts& facts, int64_t m) noexcept {
+  if (!facts.tiles()) return kL2ForChunk;
+  return facts.group == 0 && m > kFewRowsOfTiles ? kTilesForChunk : kTilesForDecoded;
 }
 
 /// What K is cut at.
@@ -172,7 +177,7 @@ GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
   b.prefetch_bytes = prefetch_bytes(facts, b.nr, m);
   if (facts.wide) b.kc = kWideK;
   if (facts.decodes()) {
-    b.kc = chunk_depth(facts, b.nr, decoded_chunk(facts));
+    b.kc = chunk_depth(facts, b.nr, decoded_chunk(facts, m));
     b.mc = rows_at_once(facts, b.mr);
   } else if (m > b.mr) {
     if (!facts.wide) {

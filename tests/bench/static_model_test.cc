@@ -374,7 +374,8 @@ TEST_F(StaticModel, DecodingIsBoundByStoresOrVectors) {
   for (const auto& [name, lines] : {std::pair{"grouped_decode.avx512.u4s8.z8", 2},
                                     std::pair{"grouped_decode.avx512.u4bf16.z8", 4},
                                     std::pair{"grouped_decode.avx512.e2m1bf16", 4},
-                                    std::pair{"grouped_decode.avx512.e4m3bf16", 4}}) {
+                                    std::pair{"grouped_decode.avx512.e4m3bf16", 4},
+                                    std::pair{"nvfp4_decode.avx512.e2m1bf16", 4}}) {
     const StaticRow row = static_rows({name})[0];
     EXPECT_EQ(row.call.n, 32) << name;
     EXPECT_EQ(cycles(row.model.phases[1].use, Port::kStore), 2.0 * 4096 / 8 * lines) << name;

@@ -233,6 +233,30 @@ TEST(InvalidBlocking, NamesTheBrokenRule) {
   EXPECT_TRUE(broken([](auto& b) { b.prefetch_bytes = INT32_MAX; }));
 }
 
+// NVFP4: decoded as bf16_gemm reads weights, so that K can be cut anywhere, but need not be.
+TEST(DefaultBlocking, DecodedBlocksForTilesAreCutForFewRowsOnly) {
+  GemmFacts facts{.k = 4096, .weight_bits = 4, .decoded_bits = 16, .block = 16};
+  facts.row_step = 16;
+  for (const int64_t m : {1, 16, 17, 64}) {
+    const GemmBlocking b = default_blocking(facts, m);
+    EXPECT_EQ(b.kc, 128) << m;  // 8 KiB of two panels of bf16
+    EXPECT_EQ(invalid(b, facts), nullptr);
+  }
+  for (const int64_t m : {65, 128, 4096}) EXPECT_EQ(default_blocking(facts, m).kc, 0) << m;
+  facts.k = 16384;
+  EXPECT_EQ(default_blocking(facts, 128).kc, 4096);
+}
+
+TEST(GemmFacts, BlocksAreDecodedInWholeTiles) {
+  GemmFacts facts{.k = 4096, .weight_bits = 4, .decoded_bits = 16, .block = 16};
+  EXPECT_EQ(facts.decoded_depth(0), 0);
+  EXPECT_EQ(facts.decoded_depth(1), 32);
+  EXPECT_EQ(facts.decoded_depth(32), 32);
+  EXPECT_EQ(facts.decoded_depth(97), 128);
+  facts.block = 0;
+  EXPECT_EQ(facts.decoded_depth(97), 97);
+}
+
 // Weights in groups of K, as int4_gemm and fp8_gemm have them.
 
 /// Groups of `group` columns as packed; the kernel reads what is packed, or with `decoded_bits`
