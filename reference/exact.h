@@ -64,9 +64,19 @@ inline Bounded plus(Bounded x, double addend) {
 /// roundings of 1 + e, the quotient and the product, the relative error is at most
 /// 2^-22 e/(1+e) + 3 * 2^-24 < 4 * 2^-23. Below g = -88 the exponential overflows and the result
 /// may be zero where the truth is up to 88.8 e^-88.7 < 2^-121. |silu'| <= 1.1 carries the gate's
-/// error.
+/// error. An infinite `up` asks whether the activation is zero (NaN) or not (infinite), which
+/// nobody can say below -87, where e may overflow, and near zero, where silu
+/// is half the gate and may be rounded to zero.
 inline Bounded silu_times(Bounded gate, Bounded up) {
   if (std::isinf(gate.value)) return {0, std::numeric_limits<double>::infinity()};
+  if (std::isinf(up.value) && !std::isnan(gate.value)) {
+    const bool not_zero = std::fabs(gate.value) - gate.bound > 0x1p-125;
+    const bool zero = gate.value == 0 && gate.bound == 0;
+    const bool known =
+        (zero || not_zero) && gate.value - gate.bound > -87 && std::isfinite(up.bound);
+    if (!known) return {0, std::numeric_limits<double>::infinity()};
+    return {silu(gate.value) * up.value, 0};
+  }
   const double activated = silu(gate.value);
   const double drift = 1.1 * gate.bound;
   const double up_reach = std::fabs(up.value) + up.bound;
