@@ -32,4 +32,22 @@ class OtherMaker final : public jit::CpuSource {
   uint32_t vendor_;
 };
 
+/// The given machine, but that AVX512-VBMI is missing, as on Cascade Lake.
+class WithoutVbmi final : public jit::CpuSource {
+ public:
+  explicit WithoutVbmi(const jit::CpuSource& base) : base_(base) {}
+  jit::CpuidRegs cpuid(uint32_t leaf, uint32_t subleaf) const override {
+    jit::CpuidRegs regs = base_.cpuid(leaf, subleaf);
+    if (leaf == 7 && subleaf == 0) regs.ecx &= ~(1u << 1);
+    return regs;
+  }
+  uint64_t xgetbv(uint32_t index) const override { return base_.xgetbv(index); }
+  jit::ArchPrctlResult arch_prctl(int op, unsigned long arg) const override {
+    return base_.arch_prctl(op, arg);
+  }
+
+ private:
+  const jit::CpuSource& base_;
+};
+
 }  // namespace quern::test
