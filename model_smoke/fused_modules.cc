@@ -3,39 +3,53 @@
 #include <algorithm>
 
 namespace quern::smoke {
+namespace {
 
-std::vector<std::string> shards_of(std::string_view module) {
-  struct Join {
-    std::string_view name;
-    std::vector<std::string_view> shards;
-  };
-  static const std::vector<Join> joins = {
+struct Join {
+  std::string_view name;
+  std::vector<std::string_view> shards;
+};
+
+const std::vector<Join>& joins() {
+  static const std::vector<Join> list = {
       {"qkv_proj", {"q_proj", "k_proj", "v_proj"}},
       {"gate_up_proj", {"gate_proj", "up_proj"}},
       {"in_proj_qkvz", {"in_proj_qkv", "in_proj_z"}},
       {"in_proj_ba", {"in_proj_b", "in_proj_a"}},
       {"fused_qkv_a_proj_with_mqa", {"q_a_proj", "kv_a_proj_with_mqa"}},
   };
+  return list;
+}
+
+std::string beside(std::string_view module, std::string_view name) {
+  module.remove_suffix(last_part_of(module).size());
+  return std::string(module) + std::string(name);
+}
+
+}  // namespace
+
+std::string_view last_part_of(std::string_view module) noexcept {
   const size_t dot = module.rfind('.');
-  const size_t last = dot == std::string_view::npos ? 0 : dot + 1;
+  return dot == std::string_view::npos ? module : module.substr(dot + 1);
+}
+
+std::vector<std::string> shards_of(std::string_view module) {
   std::vector<std::string> out;
-  for (const Join& join : joins) {
-    if (module.substr(last) != join.name) continue;
-    for (const std::string_view shard : join.shards) {
-      out.push_back(std::string(module.substr(0, last)) + std::string(shard));
-    }
+  for (const Join& join : joins()) {
+    if (last_part_of(module) != join.name) continue;
+    for (const std::string_view shard : join.shards) out.push_back(beside(module, shard));
   }
   return out;
 }
 
-Exclusion exclusion_of(std::string_view module, const ModuleList& excluded) {
-  if (excluded.find(module) != nullptr) return Exclusion::kExcluded;
-  const std::vector<std::string> shards = shards_of(module);
-  const auto listed = [&](const std::string& s) { return excluded.find(s) != nullptr; };
-  const auto count = std::count_if(shards.begin(), shards.end(), listed);
-  if (count == 0) return Exclusion::kQuantized;
-  return count == static_cast<std::ptrdiff_t>(shards.size()) ? Exclusion::kExcluded
-                                                             : Exclusion::kPerShard;
+std::string joined_name_of(std::string_view module) {
+  const std::string_view last = last_part_of(module);
+  for (const Join& join : joins()) {
+    if (std::find(join.shards.begin(), join.shards.end(), last) != join.shards.end()) {
+      return beside(module, join.name);
+    }
+  }
+  return {};
 }
 
 }  // namespace quern::smoke

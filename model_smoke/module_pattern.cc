@@ -96,23 +96,28 @@ void ModuleList::add(std::string text, const std::string& file, const std::strin
   patterns_.push_back(index);
 }
 
-const ModulePattern* ModuleList::find(std::string_view module) const {
+const ModulePattern* ModuleList::find(std::string_view module, std::string_view word) const {
+  const auto named = [&](std::string_view name) -> const ModulePattern* {
+    const auto it = by_name_.find(name);
+    const bool found =
+        it != by_name_.end() && entries_[it->second].text().find(word) != std::string::npos;
+    return found ? &entries_[it->second] : nullptr;
+  };
   // The module itself, then every module above it.
   std::string name = without_language_model(module);
   while (true) {
-    const auto it = by_name_.find(name);
-    if (it != by_name_.end()) return &entries_[it->second];
+    if (const ModulePattern* p = named(name)) return p;
     const size_t dot = name.rfind('.');
     if (dot == std::string::npos) break;
     name.resize(dot);
   }
   for (const std::string_view part :
        match_parts_ ? parts_of(module) : std::vector<std::string_view>()) {
-    const auto it = by_name_.find(part);
-    if (it != by_name_.end()) return &entries_[it->second];
+    if (const ModulePattern* p = named(part)) return p;
   }
   for (const size_t i : patterns_) {
-    if (entries_[i].matches(module)) return &entries_[i];
+    const ModulePattern& p = entries_[i];
+    if (p.text().find(word) != std::string::npos && p.matches(module)) return &p;
   }
   return nullptr;
 }

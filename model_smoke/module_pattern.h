@@ -53,8 +53,8 @@ class ModuleList {
 
   /// Throws InputError beyond kMaxPatterns entries that are no plain names.
   void add(std::string text, const std::string& file, const std::string& key);
-  /// The first entry that matches; null when none does.
-  const ModulePattern* find(std::string_view module) const;
+  /// The first entry that matches, of those whose text has `word` in it; null when none does.
+  const ModulePattern* find(std::string_view module, std::string_view word = {}) const;
   const std::vector<ModulePattern>& entries() const noexcept { return entries_; }
 
  private:

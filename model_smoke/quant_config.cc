@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model_smoke/fused_modules.h"
 #include "model_smoke/input_error.h"
 
 namespace quern::smoke {
@@ -127,6 +128,7 @@ QuantConfig QuantConfig::parse(const Json& config, const std::string& file) {
   const auto quant = find_quantization(root);
   if (!quant) return q;
   quant->require_object();
+  q.at_ = quant->path();
   const JsonNode method = quant->at("quant_method", kSupported);
   for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"}) {
     if (const auto kv = quant->find(key)) q.kv_ = read_kv_algorithm(*kv);
@@ -163,7 +165,10 @@ std::vector<std::string> QuantConfig::unmatched_entries(const Checkpoint& checkp
   // lm_head is absent where embeddings are tied, and still a name writers list.
   std::set<std::string, std::less<>> modules = {"lm_head"};
   for (const std::string& name : checkpoint.names()) {
-    modules.insert(without_language_model(name.substr(0, name.rfind('.'))));
+    const std::string module = without_language_model(name.substr(0, name.rfind('.')));
+    for (const std::string& shard : shards_of(module)) modules.insert(shard);
+    if (const std::string joined = joined_name_of(module); !joined.empty()) modules.insert(joined);
+    modules.insert(module);
   }
   std::set<std::string, std::less<>> parts;
   for (const std::string& module : modules) {
@@ -181,7 +186,7 @@ std::vector<std::string> QuantConfig::unmatched_entries(const Checkpoint& checkp
   };
   std::vector<std::string> warnings;
   const auto report = [&](const char* key, const std::string& text) {
-    warnings.push_back(file_ + ": quantization_config." + key + ": \"" + printable(text) +
+    warnings.push_back(file_ + ": " + at_ + "." + key + ": \"" + printable(text) +
                        "\" matches no module of the checkpoint");
   };
   for (const ModulePattern& p : ignore_.entries()) {

@@ -90,8 +90,6 @@ class QuantConfig {
   /// Throws InputError where the config has nothing that this build computes for the module.
   Int4Scheme int4_scheme_of(std::string_view module) const;
   Fp8Scheme fp8_scheme_of(std::string_view module) const;
-  bool is_ignored(std::string_view module) const { return ignore_.find(module) != nullptr; }
-  const ModuleList& ignored() const noexcept { return ignore_; }
   KvAlgorithm kv_algorithm() const noexcept { return kv_; }
 
   /// How linear module `module` ("model.layers.0.mlp.up_proj") is stored: by what the files hold
@@ -99,6 +97,12 @@ class QuantConfig {
   /// dtypes and shapes of weight and scale, takes nothing. A missing weight is an InputError.
   ModuleFormat format_of(std::string_view module, const Checkpoint& checkpoint) const;
   ModuleDecision decide(std::string_view module, const Checkpoint& checkpoint) const;
+
+  /// The entry that leaves a module out: of `ignore`, `modules_to_not_convert` or `dynamic`; null
+  /// where none does. A list may say it of the name that engines join the module under
+  /// ("a.qkv_proj" of "a.k_proj"). A joined module is left out where all of its shards are; where
+  /// only some are, InputError: one tensor has one format.
+  const std::string* excluded_by(std::string_view module) const;
 
   /// Entries of lists and rules that match no module of the checkpoint (bug log L02), as warnings.
   std::vector<std::string> unmatched_entries(const Checkpoint& checkpoint) const;
@@ -121,8 +125,9 @@ class QuantConfig {
   /// What `dynamic` says of a module; rules that match and disagree are an InputError, because the
   /// first one of the file counts and the members of an object have no order.
   const Rule* rule_of(std::string_view module) const;
-  /// The entry that leaves a module out: of `ignore`, `modules_to_not_convert` or `dynamic`.
-  const std::string* excluded_by(std::string_view module) const;
+  /// The same by the module's own name alone.
+  const std::string* entry_for(std::string_view module) const;
+  const std::string* entry_for_join_of(std::string_view module) const;
 
   void read_compressed_tensors(const JsonNode& quant);
   void read_gptq(const JsonNode& quant);
@@ -139,7 +144,8 @@ class QuantConfig {
   QuantMethod method_ = QuantMethod::kNone;
   ModuleList ignore_;
   ModuleList targets_;
-  const char* ignore_key_ = "ignore";  ///< for messages
+  std::string at_ = "quantization_config";  ///< where it is in the file, for messages
+  const char* ignore_key_ = "ignore";       ///< for messages
   KvAlgorithm kv_ = KvAlgorithm::kNone;
   Int4Scheme int4_;  ///< of every module but for `dynamic` and `groups_`
   Fp8Scheme fp8_;    ///< of every module but for `groups_`

@@ -80,6 +80,7 @@ void QuantConfig::read_modelopt(const JsonNode& quant, bool nested) {
 QuantConfig QuantConfig::parse_nested(const Json& json, const std::string& file) {
   QuantConfig q;
   q.file_ = file;
+  q.at_ = "quantization";
   q.ignore_key_ = "exclude_modules";
   const JsonNode root(json, file, "");
   root.require_object();

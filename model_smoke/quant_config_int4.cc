@@ -97,15 +97,6 @@ const QuantConfig::Rule* QuantConfig::rule_of(std::string_view module) const {
   return first;
 }
 
-const std::string* QuantConfig::excluded_by(std::string_view module) const {
-  if (const ModulePattern* p = ignore_.find(module)) return &p->text();
-  if (const Rule* rule = rule_of(module); rule != nullptr && rule->excludes) return &rule->text;
-  for (const std::string& part : substrings_) {
-    if (has_part(module, part)) return &part;
-  }
-  return nullptr;
-}
-
 Int4Scheme QuantConfig::int4_scheme_of(std::string_view module) const {
   Int4Scheme scheme = int4_;
   if (const Rule* rule = rule_of(module)) {

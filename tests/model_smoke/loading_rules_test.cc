@@ -9,7 +9,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model_smoke/fused_modules.h"
 #include "model_smoke/input_error.h"
 #include "model_smoke/session.h"
 #include "model_smoke/weights.h"
@@ -190,8 +189,31 @@ QuantConfig flat(const Json& exclude) {
   if (!exclude.is_null()) json["quantization_config"]["ignore"] = exclude;
   return QuantConfig::parse(json, "config.json");
 }
-Exclusion exclusion(const QuantConfig& q, const char* module) {
-  return exclusion_of(module, q.ignored());
+enum class Exclusion : unsigned char { kQuantized, kExcluded, kPartly };
+
+/// What is decided of a module whose codes a file has, by the lists alone.
+Exclusion exclusion(const QuantConfig& q, const std::string& module) {
+  const TempDir dir;
+  TestModel m;
+  m.tensors = {{module + ".weight", "U8", {1, 8}, std::string(8, '\x12')},
+               {module + ".weight_scale", "F8_E4M3", {1, 1}, "\x38"},
+               {module + ".weight_scale_2", "F32", {}, std::string("\0\0\x80\x3f", 4)}};
+  m.write(dir);
+  const Checkpoint checkpoint = Checkpoint::open(ModelDir(dir.path()));
+  try {
+    const ModuleDecision decision = q.decide(module, checkpoint);
+    EXPECT_EQ(decision.format, ModuleFormat::kFp4) << module;
+    EXPECT_EQ(q.excluded_by(module), nullptr) << module;
+    return Exclusion::kQuantized;
+  } catch (const InputError& e) {
+    if (e.key != module + ".weight") {
+      expect_says(e.what(), {"all or none of what is joined as", module, " but not "}, module);
+      return Exclusion::kPartly;
+    }
+    expect_says(e.what(), {"a plain weight, because ", " entry "}, module);
+    EXPECT_NE(q.excluded_by(module), nullptr) << module;
+    return Exclusion::kExcluded;
+  }
 }
 
 TEST(LoadingRules, B1_ExpertsOnly) {
@@ -269,18 +291,38 @@ TEST(LoadingRules, B6_FusedModules) {
     const std::string at = "model.layers.3.part.", name = at + join.joined;
     Json all = Json::array();
     for (const std::string& shard : join.shards) all.push_back(at + shard);
-    std::vector<std::string> shards;
-    for (const std::string& shard : join.shards) shards.push_back(at + shard);
-    EXPECT_EQ(shards_of(name), shards);
-    EXPECT_EQ(exclusion(nested(all), name.c_str()), Exclusion::kExcluded) << name;
-    EXPECT_EQ(exclusion(nested(Json::array({"lm_head"})), name.c_str()), Exclusion::kQuantized);
+    EXPECT_EQ(exclusion(nested(all), name), Exclusion::kExcluded) << name;
+    EXPECT_EQ(exclusion(nested(Json::array({"lm_head"})), name), Exclusion::kQuantized) << name;
     for (const std::string& shard : join.shards) {
-      EXPECT_EQ(exclusion(nested(Json::array({at + shard})), name.c_str()), Exclusion::kPerShard)
-          << shard;
+      EXPECT_EQ(exclusion(nested(Json::array({at + shard})), name), Exclusion::kPartly) << shard;
+      // The list has the joined name, the file the shards.
+      for (const std::string& entry : {name, std::string("*") + join.joined, at + "*"}) {
+        EXPECT_EQ(exclusion(nested(Json::array({entry})), at + shard), Exclusion::kExcluded)
+            << shard << " by " << entry;
+      }
     }
   }
-  EXPECT_TRUE(shards_of("model.layers.3.self_attn.q_proj").empty());
-  EXPECT_TRUE(shards_of("model.layers.3.self_attn.my_qkv_proj").empty());
+  const QuantConfig other = nested({"model.layers.3.self_attn.my_qkv_proj", "*in_proj_qkv*"});
+  EXPECT_EQ(exclusion(other, "model.layers.3.self_attn.q_proj"), Exclusion::kQuantized);
+  EXPECT_EQ(exclusion(other, "model.layers.3.linear_attn.in_proj_qkv"), Exclusion::kExcluded);
+  EXPECT_EQ(exclusion(other, "model.layers.3.linear_attn.in_proj_z"), Exclusion::kQuantized);
+}
+
+/// Both spellings of a join are names that the checkpoint knows (bug log L02).
+TEST(LoadingRules, B6_JoinedNamesMatchTheirShards) {
+  TestModel m = model_of(FloatFile::kModelOptNvfp4);
+  for (const char* entry : {"model.layers.1.self_attn.qkv_proj", "model.layers.7.mlp.gate_up_proj"})
+    add_excluded(m, entry);
+  const TempDir dir;
+  m.write(dir);
+  const ModelDir files(dir.path());
+  const std::vector<std::string> warnings =
+      QuantConfig::load(files).unmatched_entries(Checkpoint::open(files));
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("model.layers.7.mlp.gate_up_proj"), std::string::npos);
+  expect_says(outcome(m),
+              {"model.layers.1.self_attn.q_proj.weight", "\"model.layers.1.self_attn.qkv_proj\""},
+              "qkv");
 }
 
 /// Some shards plain, some quantized: each runs in its own format, with the numbers of a plain
