@@ -249,8 +249,10 @@ WeightShape shape_of(const Fp4PackSpec& spec, size_t parts) noexcept {
 /// An operand's names by WeightPart.
 using Names = const char* [3];
 
+constexpr Names kGlobal = {"w.global", "gate.global", "up.global"};
+constexpr Names kGlobalIs = {"w.global_is", "gate.global_is", "up.global_is"};
+
 Status check_global(const Fp4Weights& w, size_t part) noexcept {
-  constexpr Names kGlobal = {"w.global", "gate.global", "up.global"};
   if (const Status s = check_vector(w.global, kGlobal[part], DType::kF32, 1); !s.ok()) return s;
   float global;
   std::memcpy(&global, w.global.data, sizeof global);
@@ -258,6 +260,23 @@ Status check_global(const Fp4Weights& w, size_t part) noexcept {
   return Status(StatusCode::kInvalidArgument,
                 "{s} must be finite and positive, and so must what multiplies", 0, 0,
                 kGlobal[part]);
+}
+
+Status check_no_global(const Fp4Weights& w, size_t part) noexcept {
+  if (w.global.data != nullptr) {
+    return Status(StatusCode::kInvalidArgument, "{s} given, but mxfp4 has none", 0, 0,
+                  kGlobal[part]);
+  }
+  if (w.global.size != 0) {
+    return Status(StatusCode::kInvalidArgument, "{s}.size ({0}) must be 0: mxfp4 has none",
+                  w.global.size, 0, kGlobal[part]);
+  }
+  if (w.global_is != Fp4Global::kMultiplier) {
+    return Status(StatusCode::kInvalidArgument,
+                  "{s} ({0}) must be kMultiplier (0): mxfp4 has no global scale",
+                  static_cast<int64_t>(w.global_is), 0, kGlobalIs[part]);
+  }
+  return {};
 }
 
 }  // namespace
@@ -272,12 +291,10 @@ WeightLayout fp4_layout(Fp4Format format, bool gate_up) noexcept {
 Status check_fp4_weights(const Fp4Weights& w, const Fp4PackSpec& spec, WeightPart part) noexcept {
   constexpr Names kCodes = {"w.codes", "gate.codes", "up.codes"};
   constexpr Names kScale = {"w.scale", "gate.scale", "up.scale"};
-  constexpr Names kGlobal = {"w.global", "gate.global", "up.global"};
-  constexpr Names kIs = {"w.global_is", "gate.global_is", "up.global_is"};
   const auto i = static_cast<size_t>(part);
   if (w.global_is > Fp4Global::kDivisor) {
     return Status(StatusCode::kInvalidArgument, "{s} ({0}) must be kMultiplier (0) or kDivisor (1)",
-                  static_cast<int64_t>(w.global_is), 0, kIs[i]);
+                  static_cast<int64_t>(w.global_is), 0, kGlobalIs[i]);
   }
   const bool nvfp4 = spec.format == Fp4Format::kNvfp4;
   const int64_t bytes = ceil_div(spec.k, 2), blocks = ceil_div(spec.k, spec.block());
@@ -295,9 +312,7 @@ Status check_fp4_weights(const Fp4Weights& w, const Fp4PackSpec& spec, WeightPar
     if (at < 0) continue;
     return Status(StatusCode::kInvalidArgument, "{s}[{0}, {1}] is NaN", row, at, kScale[i]);
   }
-  if (nvfp4) return check_global(w, i);
-  if (w.global.data == nullptr) return {};
-  return Status(StatusCode::kInvalidArgument, "{s} given, but mxfp4 has none", 0, 0, kGlobal[i]);
+  return nvfp4 ? check_global(w, i) : check_no_global(w, i);
 }
 
 Result<jit::KernelHandle> fp4_pack_kernel(ContextImpl& ctx) {

@@ -39,7 +39,8 @@ ScaledWeights decoded(const Fp4Weights& w, const Fp4GemmDesc& desc) {
 
 Status check_global(const Fp4Weights& w, const Fp4GemmDesc& desc) {
   if (desc.format == Fp4Format::kMxfp4) {
-    return expect(!w.global.data, "weights.global is not part of mxfp4", 0, 0);
+    const bool none = !w.global.data && w.global.size == 0 && w.global_is == Fp4Global::kMultiplier;
+    return expect(none, "weights.global is not part of mxfp4", 0, 0);
   }
   Status s = expect(w.global.data && w.global.size == 1 && w.global.dtype == DType::kF32,
                     "weights.global must be f32 [1]", 0, 0);

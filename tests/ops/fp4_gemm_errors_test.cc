@@ -161,6 +161,12 @@ TEST_P(Fp4ErrorsTest, Mxfp4) {
   w = good;
   w.global = {&global, DType::kF32, 1};
   expect_status(op->pack_fp4(w), StatusCode::kInvalidArgument, "w.global given", "global");
+  w = good;
+  w.global.size = 1;
+  expect_status(op->pack_fp4(w), StatusCode::kInvalidArgument, "w.global.size (1)", "size");
+  w = good;
+  w.global_is = Fp4Global::kDivisor;
+  expect_status(op->pack_fp4(w), StatusCode::kInvalidArgument, "w.global_is (1)", "global is");
   for (const auto& [row, block] : {std::pair<int64_t, int64_t>{0, 0}, {17, 32}, {5, 8}}) {
     const uint32_t before = data.fp4[0].scale.bits(row, block);
     data.fp4[0].scale.set_bits(row, block, 0xff);

@@ -95,7 +95,8 @@ void vary(GemmCase& c, uint64_t variant) {
   c.c_pad = draw_pad(rng);
   c.residual_pad = draw_pad(rng);
   draw_placement(c, rng);
-  if (c.is_fp4() && rng.one_in(3)) c.global_is = Fp4Global::kDivisor;
+  const bool divisor = c.is_fp4() && rng.one_in(3);
+  if (divisor && c.problem.fp4 == Fp4Format::kNvfp4) c.global_is = Fp4Global::kDivisor;
   if (c.is_fp8()) {
     c.problem.weights = rng.one_in(2) ? DType::kE4M3 : DType::kE5M2;
     c.problem.block_n = draw_block_n(rng, c.problem.n);

@@ -284,6 +284,9 @@ TEST(Fp4GemmReference, RefusesWhatDoesNotFit) {
   const float one = 1;
   EXPECT_TRUE(
       refused(Fp4Format::kMxfp4, [&](Fp4GemmArgs& r) { r.weights.global = vector_view(&one, 1); }));
+  EXPECT_TRUE(refused(Fp4Format::kMxfp4, [](Fp4GemmArgs& r) { r.weights.global.size = 1; }));
+  EXPECT_TRUE(refused(Fp4Format::kMxfp4,
+                      [](Fp4GemmArgs& r) { r.weights.global_is = Fp4Global::kDivisor; }));
   EXPECT_TRUE(refused(Fp4Format::kNvfp4, [](Fp4GemmArgs& r) { r.weights.global = VectorView(); }));
   const float inf = std::numeric_limits<float>::infinity();
   for (const float bad : {0.0f, -1.0f, inf, std::nanf("")}) {

@@ -25,8 +25,8 @@ struct Fp4Weights {
   /// kNvfp4: kE4M3 [n, ceil(k / 16)]; kMxfp4: kE8M0 [n, ceil(k / 32)]. Row-major, not swizzled. A
   /// NaN among them is an error that names its place.
   MatrixView scale;
-  VectorView global;  ///< kNvfp4: kF32 [1], finite and positive; kMxfp4: no data
-  Fp4Global global_is = Fp4Global::kMultiplier;
+  VectorView global;  ///< kNvfp4: kF32 [1], finite and positive; kMxfp4: no data, size 0
+  Fp4Global global_is = Fp4Global::kMultiplier;  ///< kMxfp4: nothing else
 };
 
 }  // namespace v0
