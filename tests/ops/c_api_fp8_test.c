@@ -107,6 +107,39 @@ static void test_weights(quern_context* context, int32_t type, int one_scale) {
   quern_fp8_gemm_destroy(plan);
 }
 
+/* Of columns and of K, apart: 0 and -1 mean all of them, whatever the C++ desc begins with. */
+static void test_blocks_of_all(quern_context* context) {
+  static const int64_t all[2] = {0, -1};
+  int columns, i;
+  for (columns = 0; columns < 2; ++columns) {
+    for (i = 0; i < 2; ++i) {
+      quern_status status;
+      quern_fp8_gemm_desc desc;
+      quern_fp8_gemm* plan = NULL;
+      quern_packed_weights* packed = NULL;
+      quern_fp8_weights weights = fill(QUERN_E4M3, 0);
+      char* text;
+      CLEAR(desc);
+      desc.n = kN;
+      desc.k = kK;
+      desc.block_n = columns ? all[i] : kBlockN;
+      desc.block_k = columns ? kBlockK : all[i];
+      if (!OK(quern_fp8_gemm_create(context, &desc, &plan, &status))) return;
+      text = quern_fp8_gemm_explain(plan);
+      EXPECT(text != NULL && (strstr(text, "/bn:") == NULL) == (columns == 1));
+      EXPECT(text != NULL && (strstr(text, "/bk:") == NULL) == (columns == 0));
+      quern_string_free(text);
+      EXPECT_INVALID(quern_fp8_gemm_pack(plan, &weights, &packed, &status),
+                     columns ? "w.scale.rows (3)" : "w.scale.cols (3)");
+      weights.scale = columns ? matrix(scale, QUERN_F32, 1, kCols)
+                              : matrix(scale, QUERN_F32, kRows, 1);
+      OK(quern_fp8_gemm_pack(plan, &weights, &packed, &status));
+      quern_packed_weights_destroy(packed);
+      quern_fp8_gemm_destroy(plan);
+    }
+  }
+}
+
 static void test_gate_up(quern_context* context) {
   quern_status status;
   quern_fp8_gemm_desc desc;
@@ -182,6 +215,7 @@ int main(void) {
     test_weights(context, QUERN_E4M3, 1);
     test_weights(context, QUERN_E5M2, 0);
     test_weights(context, QUERN_E5M2, 1);
+    test_blocks_of_all(context);
     test_gate_up(context);
   } else {
     printf("not run: fp8_gemm needs AVX-512 with VNNI\n");

@@ -148,6 +148,29 @@ static void test_weights(quern_context* context, int32_t storage, int has_zeros,
   quern_int4_gemm_destroy(plan);
 }
 
+static void test_one_group(quern_context* context) {
+  static const int64_t all[2] = {0, -1};
+  int i;
+  for (i = 0; i < 2; ++i) {
+    quern_status status;
+    quern_int4_gemm_desc desc;
+    quern_int4_gemm* plan = NULL;
+    quern_packed_weights* packed = NULL;
+    quern_int4_weights weights = fill(QUERN_INT4_STORAGE_GPTQ, 0, 0);
+    CLEAR(desc);
+    desc.n = kN;
+    desc.k = kK;
+    desc.scale = weights.scale.dtype;
+    desc.group = all[i];
+    if (!OK(quern_int4_gemm_create(context, &desc, &plan, &status))) return;
+    EXPECT_INVALID(quern_int4_gemm_pack(plan, &weights, NULL, &packed, &status), "w.scale.rows");
+    weights.scale.rows = 1;
+    OK(quern_int4_gemm_pack(plan, &weights, NULL, &packed, &status));
+    quern_packed_weights_destroy(packed);
+    quern_int4_gemm_destroy(plan);
+  }
+}
+
 static void test_gate_up(quern_context* context) {
   quern_status status;
   quern_int4_gemm_desc desc;
@@ -232,6 +255,7 @@ int main(void) {
         }
       }
     }
+    test_one_group(context);
     test_gate_up(context);
   } else {
     printf("not run: int4_gemm needs AVX-512 with VNNI\n");

@@ -26,8 +26,9 @@ struct Fp8GemmDesc {
   int64_t n = 0;
   int64_t k = 0;
   DType weights = DType::kE4M3;  ///< kE4M3 or kE5M2
-  /// Of the grid of scales: at least 1, or -1 for all. The last blocks may be partial. 128 x 128 is
-  /// DeepSeek's, 1 x -1 a scale for each output channel, -1 x -1 one for the whole matrix.
+  /// Of the grid of scales: at least 1, or -1 for all, as is a block of the whole side or more. The
+  /// last blocks may be partial. 128 x 128 is DeepSeek's, 1 x -1 a scale for each output channel,
+  /// -1 x -1 one for the whole matrix.
   int64_t block_n = 128;
   int64_t block_k = 128;
   DType c = DType::kBF16;  ///< kBF16 or kF32
@@ -35,9 +36,13 @@ struct Fp8GemmDesc {
   Invariance invariance = Invariance::kStrict;
 };
 
-/// Weights as checkpoints store them.
+/// Weights as checkpoints store them. No value is refused: NaNs and infinities are legal among
+/// codes and scales, as are scales that are zero or negative. They stay in the columns of C whose
+/// weights they are part of: a code in its own, a scale in those of its block.
 struct Fp8Weights {
-  MatrixView codes;  ///< [n, k] of desc.weights
+  /// [n, k] of desc.weights. Every code decodes exactly: in e4m3 0x7f and 0xff are NaN and there is
+  /// no infinity; in e5m2 0x7c and 0xfc are infinities and 0x7d..0x7f, 0xfd..0xff NaN.
+  MatrixView codes;
   /// kF32, kBF16 or kF16 (converted exactly) [ceil(n / block_n), ceil(k / block_k)]. Never
   /// optional: codes without a scale are an error.
   MatrixView scale;

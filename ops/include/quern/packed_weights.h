@@ -62,8 +62,9 @@ enum class WeightLayout : uint32_t {
 };
 
 /// "bf16.vnni2.n16.v2", "u8.vnni4.n16.v2", "u4.vnni8.n16.v1", "e4m3.vnni2.n16.v1",
-/// "e5m2.vnni2.n16.v1", "e2m1.vnni8.n16.v1",
-/// "nvfp4.n16.v1", with ".gateup" where panels alternate.
+/// "e5m2.vnni2.n16.v1", "e2m1.vnni8.n16.v1" and "nvfp4.n16.v1"; where panels alternate with
+/// ".gateup" before the version ("nvfp4.n16.gateup.v1"); "e4m3.vnni2.n16.batch.v1" of bmm; "none".
+/// "unknown" for a value that is no layout.
 QUERN_API const char* to_string(WeightLayout layout) noexcept;
 
 struct MapWeightsOptions {
@@ -112,9 +113,9 @@ class QUERN_API PackedWeights {
   /// Of the nvfp4 layouts. Null for the others.
   const uint8_t* block_scales() const noexcept;
 
-  /// Of layouts with groups of K (int4, fp8); 0 for the others. Columns of K that share a scale, at
-  /// most k, and how many such groups there are as packed: act_order cuts one with more columns
-  /// into several.
+  /// Of layouts with groups of K (int4, fp8, MXFP4); 0 for the others. Columns of K that share a
+  /// scale, at most k, and how many such groups there are as packed: act_order cuts one with more
+  /// columns into several.
   int64_t group() const noexcept { return group_; }
   int64_t groups() const noexcept { return groups_; }
   DType scale_dtype() const noexcept { return scale_dtype_; }

@@ -16,8 +16,10 @@ typedef struct quern_fp8_gemm_desc {
   size_t struct_size;
   int64_t n;
   int64_t k;
-  int64_t block_n; /* columns of C that share a scale; 0 or -1: all of them */
-  int64_t block_k; /* columns of K, likewise */
+  /* Columns of C and of K that share a scale; 0 or -1: all of them. A cleared desc thus has one
+     scale for the whole matrix, where the C++ desc has blocks of 128 x 128. */
+  int64_t block_n;
+  int64_t block_k;
   int32_t weights; /* QUERN_E4M3 (so is 0) or QUERN_E5M2 */
   int32_t c;       /* QUERN_F32 or QUERN_BF16 */
   int32_t bias;
@@ -30,7 +32,8 @@ typedef struct quern_fp8_gemm_desc {
 
 typedef struct quern_fp8_weights {
   quern_matrix codes; /* [n, k] of the desc's weights */
-  /* QUERN_F32, QUERN_BF16 or QUERN_F16, one for each block. Never optional. */
+  /* QUERN_F32, QUERN_BF16 or QUERN_F16 [ceil(n / block_n), ceil(k / block_k)], 1 instead of either
+     where the block is all. Never optional. */
   quern_matrix scale;
 } quern_fp8_weights;
 

@@ -33,7 +33,8 @@ typedef struct quern_int4_gemm_desc {
   size_t struct_size;
   int64_t n;
   int64_t k;
-  int64_t group;       /* columns of K that share a scale; 0 or -1: all of them */
+  /* Columns of K that share a scale; 0, as in a cleared desc, or -1: all of them. */
+  int64_t group;
   int32_t zeros;       /* QUERN_INT4_ZEROS_... */
   int32_t scale;       /* QUERN_F32, QUERN_BF16, QUERN_F16 */
   int32_t act_order;   /* 1: the weights come with g_idx */
