@@ -1,7 +1,7 @@
 #include "model_smoke/kv_cache_plan.h"
 
-#include <cmath>
 #include <map>
+#include <utility>
 
 #include "model_smoke/input_error.h"
 
@@ -46,15 +46,10 @@ std::vector<std::string> load_slots(const std::map<std::string, size_t>& layers,
       throw InputError(checkpoint.source(), name, "one scale",
                        "a second one, beside " + first->second);
     }
-    slots.load(layer->second, scale->is_key, per_tensor_kv_scale(*checkpoint.find(name)));
+    slots.load(layer->second, scale->is_key, per_tensor_kv_scale(*checkpoint.find(name)), name);
     loaded.push_back(name);
   }
   return loaded;
-}
-
-bool is_number(const TensorView& scale) {
-  const float x = per_tensor_kv_scale(scale);
-  return std::isfinite(x);
 }
 
 }  // namespace
@@ -68,14 +63,13 @@ KvCachePlan plan_kv_cache(const QuantConfig& quant, const ModelConfig& config,
   KvCachePlan plan;
   plan.layer.assign(config.layer_types.size(), {1.0f, 1.0f});
   bool all_loaded = slots.exist() && !layers.empty();
-  std::vector<std::string> reports;
   for (const auto& [attention, layer] : layers) {
     if (!slots.exist()) break;
-    all_loaded = all_loaded && slots.at(layer).both();
-    plan.layer[layer] =
-        settled_kv_scales(slots.at(layer), attention, checkpoint.source(), &reports);
+    all_loaded = all_loaded && slots.at(layer).both_usable();
+    for (std::string& text : unusable_kv_scales(slots.at(layer), checkpoint.source())) {
+      checkpoint.warn(std::move(text));
+    }
   }
-  for (const std::string& text : reports) checkpoint.warn(text);
 
   if (choice != KvCacheChoice::kAuto) {
     plan.fp8 = choice == KvCacheChoice::kFp8;
@@ -90,9 +84,14 @@ KvCachePlan plan_kv_cache(const QuantConfig& quant, const ModelConfig& config,
   } else {
     plan.reason = "as the activations: nothing declares another";
   }
+  // Scales that nothing reads cannot contradict each other: V alone is one for an FP8 cache only.
+  for (const auto& [attention, layer] : layers) {
+    if (!plan.fp8 || !slots.exist()) break;
+    plan.layer[layer] = settled_kv_scales(slots.at(layer), checkpoint.source());
+  }
   for (const std::string& name : loaded) {
-    if (!is_number(*checkpoint.find(name))) {
-      checkpoint.ignore(name, "a KV cache scale that is no number");
+    if (!is_kv_scale(per_tensor_kv_scale(*checkpoint.find(name)))) {
+      checkpoint.ignore(name, "a KV cache scale that is no finite positive number");
     } else if (!plan.fp8) {
       checkpoint.ignore(name, "a KV cache scale: the cache is not FP8");
     } else {

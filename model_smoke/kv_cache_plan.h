@@ -20,7 +20,8 @@ struct KvCachePlan {
 
 /// Decides by the choice, what the config declares and the scales that the files hold. Takes those
 /// scales, or ignores them for a reason; what belongs to no attention layer, and what is no scale,
-/// is a warning. Throws InputError for scales that are not one number, and for V without K.
+/// is a warning. Throws InputError for scales that are not one number, and for V without K where
+/// the cache is FP8.
 KvCachePlan plan_kv_cache(const QuantConfig& quant, const ModelConfig& config,
                           const std::string& prefix, KvCacheChoice choice, Checkpoint& checkpoint);
 

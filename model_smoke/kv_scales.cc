@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "model_smoke/input_error.h"
@@ -10,16 +11,16 @@
 namespace quern::smoke {
 namespace {
 
-bool is_scale(float x) {
-  return std::isfinite(x) && x > 0;
-}
-
 std::string upper(std::string text) {
   for (char& c : text) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
   return text;
 }
 
 }  // namespace
+
+bool is_kv_scale(float x) noexcept {
+  return std::isfinite(x) && x > 0;
+}
 
 KvAlgorithm read_kv_algorithm(const JsonNode& node) {
   if (node.value().is_string()) {
@@ -54,28 +55,32 @@ std::optional<KvScaleName> kv_scale_name(std::string_view tensor) {
 float per_tensor_kv_scale(const TensorView& tensor) {
   const bool one = tensor.shape.empty() || (tensor.shape.size() == 1 && tensor.shape[0] == 1);
   if (!one) {
-    throw InputError(tensor.file, tensor.name, "per-tensor KV scale expected: shape [] or [1]",
-                     describe(tensor));
+    throw InputError(tensor.file, tensor.name, "shape [] or [1]", describe(tensor),
+                     "per-tensor KV scale expected");
   }
   return to_f32(tensor).front();
 }
 
-KvScales settled_kv_scales(const KvScales& loaded, const std::string& attention,
-                           const std::string& file, std::vector<std::string>* reports) {
-  KvScales found;
-  const auto settle = [&](float value, const char* name, float* to) {
-    if (is_scale(value)) *to = value;
-    if (is_scale(value) || value == KvScales::kAbsent) return;
-    reports->push_back(file + ": " + attention + "." + name + ": " + std::to_string(value) +
-                       " is no scale and counts as absent");
+std::vector<std::string> unusable_kv_scales(const LoadedKvScales& loaded, const std::string& file) {
+  std::vector<std::string> out;
+  const auto add = [&](const std::string& name, float value) {
+    if (name.empty() || is_kv_scale(value)) return;
+    out.push_back(
+        fmt::format("{}: {}: {:g} is no scale and counts as absent", file, printable(name), value));
   };
-  settle(loaded.k, "k_scale", &found.k);
-  settle(loaded.v, "v_scale", &found.v);
-  if (found.both()) return found;
-  if (found.k > 0) return {found.k, found.k};
-  if (found.v > 0) {
-    throw InputError(file, attention + ".k_scale", "a K scale beside the V scale", "none",
-                     "the scale of values alone says nothing of keys");
+  add(loaded.k_name, loaded.value.k);
+  add(loaded.v_name, loaded.value.v);
+  return out;
+}
+
+KvScales settled_kv_scales(const LoadedKvScales& loaded, const std::string& file) {
+  const auto& [k, v] = loaded.value;
+  if (is_kv_scale(k)) return {k, is_kv_scale(v) ? v : k};
+  if (is_kv_scale(v)) {
+    throw InputError(
+        file, loaded.v_name, "a K scale beside the V scale",
+        loaded.k_name.empty() ? "none" : fmt::format("{}, which is {:g}", loaded.k_name, k),
+        "the scale of values alone says nothing of keys; --kv-cache bf16 uses neither");
   }
   return {1.0f, 1.0f};
 }

@@ -29,8 +29,18 @@ struct KvScales {
   float k = kAbsent;
   float v = kAbsent;
 
-  bool both() const noexcept { return k > 0 && v > 0; }
   bool operator==(const KvScales&) const = default;
+};
+/// Finite and positive.
+bool is_kv_scale(float x) noexcept;
+
+/// What the files hold for one attention layer, whatever the values. A name is that of the tensor,
+/// as the file has it; empty: there is none, and the value is kAbsent.
+struct LoadedKvScales {
+  KvScales value;
+  std::string k_name, v_name;
+
+  bool both_usable() const noexcept { return is_kv_scale(value.k) && is_kv_scale(value.v); }
 };
 
 /// A tensor that is the scale of an attention layer's keys or values.
@@ -53,19 +63,22 @@ class KvScaleSlots {
       : slots_(algorithm == KvAlgorithm::kNone ? 0 : layers) {}
 
   bool exist() const noexcept { return !slots_.empty(); }
-  const KvScales& at(size_t layer) const { return slots_.at(layer); }
-  void load(size_t layer, bool is_key, float value) {
-    (is_key ? slots_.at(layer).k : slots_.at(layer).v) = value;
+  const LoadedKvScales& at(size_t layer) const { return slots_.at(layer); }
+  void load(size_t layer, bool is_key, float value, const std::string& tensor) {
+    LoadedKvScales& slot = slots_.at(layer);
+    (is_key ? slot.value.k : slot.value.v) = value;
+    (is_key ? slot.k_name : slot.v_name) = tensor;
   }
 
  private:
-  std::vector<KvScales> slots_;
+  std::vector<LoadedKvScales> slots_;
 };
 
-/// What a layer computes with. Numbers that are no scale (0, negative, NaN, infinite) count as
-/// absent and are put into `reports`. Neither: 1 and 1. K alone serves both; V alone is an
-/// InputError.
-KvScales settled_kv_scales(const KvScales& loaded, const std::string& attention,
-                           const std::string& file, std::vector<std::string>* reports);
+/// A warning for each number that is no scale (0, negative, NaN, infinite), which counts as absent.
+std::vector<std::string> unusable_kv_scales(const LoadedKvScales& loaded, const std::string& file);
+
+/// What a layer with an FP8 cache computes with. Neither scale: 1 and 1. K alone serves both; V
+/// alone is an InputError.
+KvScales settled_kv_scales(const LoadedKvScales& loaded, const std::string& file);
 
 }  // namespace quern::smoke

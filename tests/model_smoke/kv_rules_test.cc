@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -113,7 +114,8 @@ TEST(LoadingRules, B8_Slots) {
   const KvScaleSlots declared(KvAlgorithm::kFp8, 4), other(KvAlgorithm::kOther, 4);
   EXPECT_TRUE(declared.exist());
   EXPECT_TRUE(other.exist());
-  EXPECT_EQ(declared.at(3), (KvScales{-1.0f, -1.0f}));
+  EXPECT_EQ(declared.at(3).value, (KvScales{-1.0f, -1.0f}));
+  EXPECT_TRUE(declared.at(3).k_name.empty() && declared.at(3).v_name.empty());
   EXPECT_FALSE(KvScaleSlots(KvAlgorithm::kNone, 4).exist());
   EXPECT_EQ(QuantConfig::parse(Json::object(), "config.json").kv_algorithm(), KvAlgorithm::kNone);
   EXPECT_EQ(algorithm_of(with_kv("kv_cache_quant_algo", nullptr)), KvAlgorithm::kNone);
@@ -137,6 +139,14 @@ TEST(LoadingRules, B8_WhenTheCacheIsFp8) {
   EXPECT_TRUE(is_fp8("auto", false, kFp8));
   EXPECT_FALSE(is_fp8(Json(), true, kAuto));  // no slots: the scales are ignored
   EXPECT_TRUE(is_fp8(Json(), false, kFp8));
+  for (const float bad : {kInf, std::nanf(""), 0.0f, -1.0f}) {
+    TestModel m = tiny("auto");
+    add_kv_scales(m, bad, bad);
+    const Planned p = plan_of(m);
+    EXPECT_FALSE(p.plan.fp8) << bad;
+    EXPECT_EQ(p.warnings.size(), 2u) << bad;
+    EXPECT_TRUE(p.plan.taken.empty()) << bad;
+  }
   TestModel unquantized = test::tiny_model();
   add_kv_scales(unquantized, 0.5f, 0.5f);
   const Planned p = plan_of(unquantized, kFp8);
@@ -159,37 +169,84 @@ TEST(LoadingRules, B9_ShapesOfKvScales) {
       EXPECT_TRUE(good);
     } catch (const InputError& e) {
       EXPECT_FALSE(good) << e.what();
-      EXPECT_NE(std::string(e.what()).find("per-tensor KV scale expected"), std::string::npos);
-      EXPECT_NE(std::string(e.what()).find("k_proj.k_scale"), std::string::npos);
+      EXPECT_NE(std::string(e.what()).find("k_proj.k_scale: expected shape [] or [1], got "),
+                std::string::npos)
+          << e.what();
+      EXPECT_EQ(e.hint, "per-tensor KV scale expected");
     }
   }
 }
 
+/// -1 is what an empty slot holds, and a file may hold it too.
+constexpr float kNoScales[] = {0.0f, -0.5f, -1.0f, kInf, -kInf, NAN};
+
 TEST(LoadingRules, B10_AfterLoading) {
-  std::vector<std::string> reports;
-  const auto settled = [&](float k, float v) {
-    reports.clear();
-    return settled_kv_scales({k, v}, "model.layers.1.self_attn", "f", &reports);
+  const auto settled = [](std::optional<float> k, std::optional<float> v) {
+    LoadedKvScales loaded;
+    if (k) loaded = {{*k, loaded.value.v}, "x.k_scale", ""};
+    if (v) {
+      loaded.value.v = *v;
+      loaded.v_name = "x.v_scale";
+    }
+    return settled_kv_scales(loaded, "f");
   };
   EXPECT_EQ(settled(0.5f, 0.25f), (KvScales{0.5f, 0.25f}));
-  EXPECT_EQ(settled(-1, -1), (KvScales{1, 1}));
-  EXPECT_EQ(settled(0.5f, -1), (KvScales{0.5f, 0.5f}));
-  EXPECT_TRUE(reports.empty());
-  EXPECT_THROW((void)settled(-1, 0.5f), InputError);
-  for (const float bad : {0.0f, -0.5f, kInf, -kInf, std::nanf("")}) {
+  EXPECT_EQ(settled({}, {}), (KvScales{1, 1}));
+  EXPECT_EQ(settled(0.5f, {}), (KvScales{0.5f, 0.5f}));
+  EXPECT_THROW((void)settled({}, 0.5f), InputError);
+  for (const float bad : kNoScales) {
     EXPECT_EQ(settled(0.5f, bad), (KvScales{0.5f, 0.5f}));
-    ASSERT_EQ(reports.size(), 1u);
-    EXPECT_NE(reports[0].find("self_attn.v_scale"), std::string::npos);
     EXPECT_EQ(settled(bad, bad), (KvScales{1, 1}));
-    EXPECT_EQ(reports.size(), 2u);
     EXPECT_THROW((void)settled(bad, 0.5f), InputError);
-    // The same from a file: reported, not fatal.
-    TestModel m = tiny("FP8");
-    add_kv_scales(m, 0.5f, bad);
-    const Planned p = plan_of(m);
-    EXPECT_EQ(p.plan.layer[1], (KvScales{0.5f, 0.5f}));
-    EXPECT_EQ(p.warnings.size(), 1u);
   }
+}
+
+/// Not fatal, and told by the name that the file has, in either spelling.
+TEST(LoadingRules, B10_WhatIsNoScaleIsReported) {
+  for (const float bad : kNoScales) {
+    for (const bool short_name : {false, true}) {
+      TestModel m = tiny("FP8");
+      add_kv_scales(m, 0.5f, bad);
+      const std::string name = kLayer + (short_name ? "v_scale" : "v_proj.v_scale");
+      m.tensor(kLayer + "v_proj.v_scale").name = name;
+      const Planned p = plan_of(m);
+      EXPECT_EQ(p.plan.layer[1], (KvScales{0.5f, 0.5f}));
+      ASSERT_EQ(p.warnings.size(), 1u);
+      EXPECT_NE(p.warnings[0].find(".safetensors: " + name + ": "), std::string::npos)
+          << p.warnings[0];
+      ASSERT_EQ(p.ignored.size(), 1u);
+      EXPECT_EQ(p.ignored[0].name, name);
+    }
+  }
+  TestModel m = tiny("FP8");
+  add_kv_scales(m, -1.0f, kInf);
+  const Planned p = plan_of(m);
+  EXPECT_EQ(p.plan.layer[1], (KvScales{1, 1}));
+  ASSERT_EQ(p.warnings.size(), 2u);
+  EXPECT_NE(p.warnings[0].find("k_proj.k_scale: -1 is no scale"), std::string::npos);
+  EXPECT_NE(p.warnings[1].find("v_proj.v_scale: inf is no scale"), std::string::npos);
+}
+
+/// V alone is an error where it is used, and only there.
+TEST(LoadingRules, B10_VAloneWithoutAnFp8Cache) {
+  TestModel m = tiny("FP8");
+  add_kv_scales(m, 0.5f, 0.25f);
+  std::erase_if(m.tensors, [](const TestTensor& t) { return t.name.ends_with(".k_scale"); });
+  try {
+    (void)plan_of(m);
+    FAIL() << "V alone was taken";
+  } catch (const InputError& e) {
+    EXPECT_EQ(e.key, kLayer + "v_proj.v_scale");
+    EXPECT_EQ(e.expected, "a K scale beside the V scale");
+  }
+  EXPECT_THROW((void)plan_of(m, KvCacheChoice::kFp8), InputError);
+  const Planned p = plan_of(m, KvCacheChoice::kBF16);
+  EXPECT_FALSE(p.plan.fp8);
+  ASSERT_EQ(p.ignored.size(), 1u);
+  EXPECT_EQ(p.ignored[0].reason, "a KV cache scale: the cache is not FP8");
+  m.config["quantization_config"]["kv_cache_scheme"] = "auto";
+  EXPECT_FALSE(plan_of(m).plan.fp8);
+  EXPECT_THROW((void)plan_of(m, KvCacheChoice::kFp8), InputError);
 }
 
 TEST(LoadingRules, B11_WaysToSayFp8) {

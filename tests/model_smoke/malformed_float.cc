@@ -306,10 +306,10 @@ void add_kv_cache(std::vector<MalformedCase>* out) {
   c.add("kv_v_alone", with_scales([k](TestModel* m) {
           std::erase_if(m->tensors, [&](const TestTensor& t) { return t.name == k; });
         }),
-        {kAttention + "k_scale", "a K scale beside the V scale"});
+        {kAttention + "v_proj.v_scale", "a K scale beside the V scale"});
   c.add("kv_v_beside_nan",
         with_scales([k](TestModel* m) { m->tensor(k).bytes = f32(std::nanf("")); }),
-        {kAttention + "k_scale", "a K scale beside the V scale"});
+        {kAttention + "v_proj.v_scale", "a K scale beside the V scale"});
   c.add("kv_twice", with_scales([](TestModel* m) {
           m->tensors.push_back({kAttention + "k_scale", "F32", {1}, f32(0.5f)});
         }),
