@@ -28,7 +28,7 @@ TEST(Cli, UsageErrorsExitWithTwo) {
         "generate " + kModel + " -p x -n 0", "generate " + kModel + " -p x -n 5000",
         "generate " + kModel + " -p x --temp -1", "verify " + kModel + " --threads 0",
         "verify " + kModel + " --act f64", "verify " + kModel + " --isa sse",
-        "verify " + kModel + " --kv-cache fp8", "verify " + kModel + " --kv-cache bf16",
+        "verify " + kModel + " --kv-cache fp8", "verify " + kModel + " --kv-cache fp4",
         "verify " + kModel + " --act int8 --backend reference",
         std::string("verify -m /nonexistent"),
         "verify " + kModel + " --goldens /nonexistent.safetensors"}) {
