@@ -130,9 +130,7 @@ QuantConfig QuantConfig::parse(const Json& config, const std::string& file) {
   quant->require_object();
   q.at_ = quant->path();
   const JsonNode method = quant->at("quant_method", kSupported);
-  for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"}) {
-    if (const auto kv = quant->find(key)) q.kv_ = read_kv_algorithm(*kv);
-  }
+  q.read_kv_cache(*quant);
   if (method.as_string() == "w8a8_int8") {
     q.method_ = QuantMethod::kW8A8Int8;
     const std::string scheme = quant->string_or("activation_scheme", "dynamic");

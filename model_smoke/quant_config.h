@@ -129,6 +129,8 @@ class QuantConfig {
   const std::string* entry_for(std::string_view module) const;
   const std::string* entry_for_join_of(std::string_view module) const;
 
+  /// Both keys for it must mean the same.
+  void read_kv_cache(const JsonNode& quant);
   void read_compressed_tensors(const JsonNode& quant);
   void read_gptq(const JsonNode& quant);
   void read_dynamic(const JsonNode& rules);
@@ -147,8 +149,9 @@ class QuantConfig {
   std::string at_ = "quantization_config";  ///< where it is in the file, for messages
   const char* ignore_key_ = "ignore";       ///< for messages
   KvAlgorithm kv_ = KvAlgorithm::kNone;
-  Int4Scheme int4_;  ///< of every module but for `dynamic` and `groups_`
-  Fp8Scheme fp8_;    ///< of every module but for `groups_`
+  std::string kv_text_;  ///< as the file has it, with its key: "kv_cache_quant_algo, FP8"
+  Int4Scheme int4_;      ///< of every module but for `dynamic` and `groups_`
+  Fp8Scheme fp8_;        ///< of every module but for `groups_`
   std::vector<Rule> dynamic_;
   std::vector<std::string> substrings_;  ///< AWQ's modules_to_not_convert
   struct Group {

@@ -77,6 +77,22 @@ void QuantConfig::read_modelopt(const JsonNode& quant, bool nested) {
   if (targets_.entries().empty()) targets_.add("Linear", quant.file(), quant.path());
 }
 
+void QuantConfig::read_kv_cache(const JsonNode& quant) {
+  for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"}) {
+    const auto node = quant.find(key);
+    if (!node) continue;
+    const KvAlgorithm algorithm = read_kv_algorithm(*node);
+    const Json& value = node->value();
+    const std::string text = std::string(key) + ", " + printable(value.dump());
+    if (!kv_text_.empty() && algorithm != kv_) {
+      throw InputError(quant.file(), node->path(), "what is in " + at_ + "." + kv_text_,
+                       at_ + "." + text);
+    }
+    kv_ = algorithm;
+    kv_text_ = text;
+  }
+}
+
 QuantConfig QuantConfig::parse_nested(const Json& json, const std::string& file) {
   QuantConfig q;
   q.file_ = file;
@@ -87,7 +103,7 @@ QuantConfig QuantConfig::parse_nested(const Json& json, const std::string& file)
   const JsonNode quant = root.at("quantization", "an object with quant_algo");
   quant.require_object();
   q.read_modelopt(quant, true);
-  if (const auto kv = quant.find("kv_cache_quant_algo")) q.kv_ = read_kv_algorithm(*kv);
+  q.read_kv_cache(quant);
   if (const auto list = quant.find("exclude_modules")) read_list(*list, &q.ignore_);
   return q;
 }
@@ -120,7 +136,8 @@ void QuantConfig::hold_against_nested(const QuantConfig& nested) const {
   const bool both_speak = kv_ != KvAlgorithm::kNone && nested.kv_ != KvAlgorithm::kNone;
   if (both_speak && kv_ != nested.kv_) {
     throw InputError(nested.file_, "quantization.kv_cache_quant_algo",
-                     "the algorithm that " + file_ + " has in quantization_config", "another one");
+                     "what " + file_ + " has in " + at_ + "." + kv_text_,
+                     nested.at_ + "." + nested.kv_text_);
   }
 }
 

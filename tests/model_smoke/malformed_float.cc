@@ -269,7 +269,15 @@ void add_nested(std::vector<MalformedCase>* out) {
           nested["quantization"]["kv_cache_quant_algo"] = "INT8";
           write_nested(*m, nested);
         },
-        {"hf_quant_config.json", "kv_cache_quant_algo"});
+        {"hf_quant_config.json", "quantization.kv_cache_quant_algo, \"INT8\"",
+         "quantization_config.kv_cache_scheme, \"FP8\""});
+  c.add(
+      "two_kv_algorithms",
+      [](TestModel* m) {
+        m->config["quantization_config"]["kv_cache_scheme"] = {{"type", "float"}, {"num_bits", 8}};
+        m->config["quantization_config"]["kv_cache_quant_algo"] = "NVFP4";
+      },
+      {"kv_cache_quant_algo, \"NVFP4\"", "kv_cache_scheme, {\"num_bits\":8"});
   c.nested("group", "/quantization/group_size", 8, {"group_size", "16"});
   c.nested("list_text", "/quantization/exclude_modules", "lm_head",
            {"exclude_modules", "an array"});
