@@ -29,7 +29,7 @@ class Checkpoint {
   /// Takes a tensor: must exist, must not have been taken or ignored before, must hold finite
   /// values.
   TensorView get(std::string_view name);
-  /// The same for packed codes and indices, of which a constant tensor says nothing.
+  /// The same for zeros and indices, of which a constant tensor says nothing.
   TensorView get_codes(std::string_view name);
   /// As `get`, and the shape must be this one.
   TensorView get(std::string_view name, std::initializer_list<int64_t> shape);

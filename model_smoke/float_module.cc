@@ -80,19 +80,28 @@ void check_scales(const TensorView& scale) {
 
 }  // namespace
 
-FloatNames float_names(const QuantConfig& quant, std::string_view module) {
+FloatNames float_names(const QuantConfig& quant, std::string_view module,
+                       const Checkpoint& checkpoint) {
   if (quant.method() == QuantMethod::kCompressedTensorsNvfp4) {
     return {".weight_packed", ".weight_scale", ".weight_global_scale"};
   }
   if (is_fp4(quant.method())) return {".weight", ".weight_scale", ".weight_scale_2"};
   const bool by_block = quant.fp8_scheme_of(module).scales == Fp8Scheme::Scales::kBlock;
-  return {".weight", by_block ? ".weight_scale_inv" : ".weight_scale", nullptr};
+  if (!by_block) return {".weight", ".weight_scale", nullptr};
+  const std::string name(module);
+  const TensorView* scale = checkpoint.find(name + ".weight_scale");
+  const TensorView* inverse = checkpoint.find(name + ".weight_scale_inv");
+  if (scale != nullptr && inverse != nullptr) {
+    throw InputError(scale->file, scale->name, "one tensor of scales for each module",
+                     inverse->name + " as well", "two names of the same thing");
+  }
+  return {".weight", scale != nullptr ? ".weight_scale" : ".weight_scale_inv", nullptr};
 }
 
 Fp8Form fp8_form_of(const QuantConfig& quant, const std::string& module, int64_t n, int64_t k,
                     const Checkpoint& checkpoint) {
   using Scales = Fp8Scheme::Scales;
-  const FloatNames names = float_names(quant, module);
+  const FloatNames names = float_names(quant, module, checkpoint);
   const Fp8Scheme scheme = quant.fp8_scheme_of(module);
   require_matrix(need(checkpoint, module + names.codes), FileDType::kF8E4M3, n, k);
   const TensorView& scale = need(checkpoint, module + names.scale);
@@ -127,7 +136,7 @@ Fp8Form fp8_form_of(const QuantConfig& quant, const std::string& module, int64_t
 
 Fp4Form fp4_form_of(const QuantConfig& quant, const std::string& module, int64_t n, int64_t k,
                     const Checkpoint& checkpoint) {
-  const FloatNames names = float_names(quant, module);
+  const FloatNames names = float_names(quant, module, checkpoint);
   require_matrix(need(checkpoint, module + names.codes), FileDType::kU8, n, blocks(k, 2));
   require_matrix(need(checkpoint, module + names.scale), FileDType::kF8E4M3, n,
                  blocks(k, kFp4Block));
@@ -173,7 +182,7 @@ std::string apart_because(const Fp4Form& before, const Fp4Form& next) {
   return before == next ? std::string() : describe(next);
 }
 
-HostFp8 take_fp8(Checkpoint& checkpoint, const FloatNames& names,
+HostFp8 take_fp8(Checkpoint& checkpoint, const QuantConfig& quant,
                  const std::vector<ModuleRef>& parts, int64_t k, const Fp8Form& form,
                  uint64_t* file_bytes) {
   HostFp8 host;
@@ -185,8 +194,9 @@ HostFp8 take_fp8(Checkpoint& checkpoint, const FloatNames& names,
   host.scale.resize(form.scale, blocks(host.n, form.block_n), groups);
   int64_t row = 0, scale_row = 0;
   for (const ModuleRef& part : parts) {
-    const TensorView codes = checkpoint.get_codes(part.name + names.codes);
-    const TensorView scale = checkpoint.get_codes(part.name + names.scale);
+    const FloatNames names = float_names(quant, part.name, checkpoint);
+    const TensorView codes = checkpoint.get(part.name + names.codes);
+    const TensorView scale = checkpoint.get(part.name + names.scale);
     check_scales(scale);
     place(codes, row, &host.codes);
     place(scale, scale_row, &host.scale);
@@ -204,7 +214,7 @@ HostFp8 take_fp8(Checkpoint& checkpoint, const FloatNames& names,
   return host;
 }
 
-HostFp4 take_fp4(Checkpoint& checkpoint, const FloatNames& names,
+HostFp4 take_fp4(Checkpoint& checkpoint, const QuantConfig& quant,
                  const std::vector<ModuleRef>& parts, int64_t k, const Fp4Form& form,
                  uint64_t* file_bytes) {
   HostFp4 host;
@@ -215,13 +225,14 @@ HostFp4 take_fp4(Checkpoint& checkpoint, const FloatNames& names,
   host.scale.resize(DType::kE4M3, host.n, blocks(k, kFp4Block));
   int64_t row = 0;
   for (const ModuleRef& part : parts) {
+    const FloatNames names = float_names(quant, part.name, checkpoint);
     for (const auto& [suffix, to] :
          {std::pair{names.codes, &host.codes}, std::pair{names.scale, &host.scale}}) {
-      const TensorView t = checkpoint.get_codes(part.name + suffix);
+      const TensorView t = checkpoint.get(part.name + suffix);
       place(t, row, to);
       *file_bytes += t.bytes;
     }
-    *file_bytes += checkpoint.get_codes(part.name + names.global).bytes;
+    *file_bytes += checkpoint.get(part.name + names.global).bytes;
     leave_out_activation_scales(checkpoint, part.name);
     row += part.n;
   }

@@ -20,7 +20,10 @@ struct FloatNames {
   const char* scale;
   const char* global;  ///< null: there is none
 };
-FloatNames float_names(const QuantConfig& quant, std::string_view module);
+/// The scales of FP8 blocks are `weight_scale_inv` or `weight_scale`, which mean the same: they
+/// multiply (bug log L06). Both at once is an InputError.
+FloatNames float_names(const QuantConfig& quant, std::string_view module,
+                       const Checkpoint& checkpoint);
 
 /// How the e4m3 weights of a module are read, once config and content agree. Blocks as Fp8GemmDesc
 /// has them: -1 is all rows or columns.
@@ -74,10 +77,10 @@ std::string apart_because(const Fp4Form& before, const Fp4Form& next);
 
 /// Take the tensors of modules that can be one matrix, stacked along N. NaN codes and scales throw
 /// InputError. Scales of activations are left out, and that is said.
-HostFp8 take_fp8(Checkpoint& checkpoint, const FloatNames& names,
+HostFp8 take_fp8(Checkpoint& checkpoint, const QuantConfig& quant,
                  const std::vector<ModuleRef>& parts, int64_t k, const Fp8Form& form,
                  uint64_t* file_bytes);
-HostFp4 take_fp4(Checkpoint& checkpoint, const FloatNames& names,
+HostFp4 take_fp4(Checkpoint& checkpoint, const QuantConfig& quant,
                  const std::vector<ModuleRef>& parts, int64_t k, const Fp4Form& form,
                  uint64_t* file_bytes);
 

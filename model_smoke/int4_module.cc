@@ -243,7 +243,10 @@ HostInt4 take_int4(Checkpoint& checkpoint, const std::vector<Int4Part>& parts, i
   int64_t first = 0;
   for (const Int4Part& part : parts) {
     const auto take = [&](const char* suffix) {
-      const TensorView t = checkpoint.get_codes(part.name + suffix);
+      // Equal zeros are how symmetric files are, one group of all of K has equal indices.
+      const bool tells = suffix == names.codes || suffix == names.scale;
+      const TensorView t =
+          tells ? checkpoint.get(part.name + suffix) : checkpoint.get_codes(part.name + suffix);
       *file_bytes += t.bytes;
       return t;
     };

@@ -147,7 +147,7 @@ ModuleFormat QuantConfig::int4_format_of(std::string_view module,
 // compressed-tensors names every module that is not quantized.
 ModuleFormat QuantConfig::float_format_of(std::string_view module,
                                           const Checkpoint& checkpoint) const {
-  const FloatNames names = float_names(*this, module);
+  const FloatNames names = float_names(*this, module, checkpoint);
   refuse_other_formats(checkpoint, module, {names.codes, names.scale, names.global}, kFloatFormats);
   const bool packed = std::string_view(names.codes) != ".weight";
   const TensorView* weight = find_in(checkpoint, module, ".weight");

@@ -146,13 +146,11 @@ HostWeights WeightLoader::stacked_packed(const std::vector<ModuleRef>& modules, 
     host.int4 = std::make_shared<HostInt4>(
         take_int4(checkpoint_, parts, k, int4_form_of(quant_, name, n, k, checkpoint_), bytes));
   } else if (format == ModuleFormat::kFp8) {
-    host.fp8 =
-        std::make_shared<HostFp8>(take_fp8(checkpoint_, float_names(quant_, name), modules, k,
-                                           fp8_form_of(quant_, name, n, k, checkpoint_), bytes));
+    host.fp8 = std::make_shared<HostFp8>(take_fp8(
+        checkpoint_, quant_, modules, k, fp8_form_of(quant_, name, n, k, checkpoint_), bytes));
   } else {
-    host.fp4 =
-        std::make_shared<HostFp4>(take_fp4(checkpoint_, float_names(quant_, name), modules, k,
-                                           fp4_form_of(quant_, name, n, k, checkpoint_), bytes));
+    host.fp4 = std::make_shared<HostFp4>(take_fp4(
+        checkpoint_, quant_, modules, k, fp4_form_of(quant_, name, n, k, checkpoint_), bytes));
   }
   for (const ModuleRef& m : modules) append_bias(m, bias, host);
   return host;

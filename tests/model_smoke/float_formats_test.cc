@@ -221,6 +221,23 @@ TEST(FloatForms, ScalesOfBlocksMayBeBf16) {
   for (const Mode& run : runs) EXPECT_EQ(logits(bf16, run), logits(f32, run)) << run.backend;
 }
 
+/// Bug log L06: exporters name the scales of blocks in two ways, and both multiply.
+TEST(FloatForms, ScalesOfBlocksHaveTwoNames) {
+  const TestModel inverse = tiny_float_model({});
+  for (const bool all : {false, true}) {
+    TestModel scale = inverse;
+    bool rename = true;
+    for (test::TestTensor& t : scale.tensors) {
+      if (!t.name.ends_with(".weight_scale_inv")) continue;
+      if (rename) t.name.resize(t.name.size() - 4);
+      rename = all || !rename;
+    }
+    std::vector<Mode> runs = jit_runs();
+    runs.insert(runs.end(), {kF32, kBF16});
+    for (const Mode& run : runs) EXPECT_EQ(logits(scale, run), logits(inverse, run)) << run.backend;
+  }
+}
+
 std::string info_of(const TestModel& model, const std::string& op_name,
                     std::string LinearInfo::*field) {
   const TempDir dir;

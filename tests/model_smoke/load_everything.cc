@@ -28,12 +28,12 @@ struct Loader {
     }
     uint64_t bytes = 0;
     if (format == ModuleFormat::kFp8) {
-      (void)take_fp8(checkpoint, float_names(quant, module), {{module, n}}, k,
+      (void)take_fp8(checkpoint, quant, {{module, n}}, k,
                      fp8_form_of(quant, module, n, k, checkpoint), &bytes);
       return;
     }
     if (format == ModuleFormat::kFp4) {
-      (void)take_fp4(checkpoint, float_names(quant, module), {{module, n}}, k,
+      (void)take_fp4(checkpoint, quant, {{module, n}}, k,
                      fp4_form_of(quant, module, n, k, checkpoint), &bytes);
       return;
     }

@@ -161,6 +161,34 @@ TEST(LoadingRules, A10_ListsAreHonouredAndReported) {
   }
 }
 
+/// Bug log L03: codes and scales that are all the same are told, as plain weights are.
+void expect_constant_is_told(TestModel m, const std::string& tensor) {
+  TestTensor& t = m.tensor(tensor);
+  const size_t size = t.bytes.size() / static_cast<size_t>(t.shape.at(0) * t.shape.at(1));
+  const std::string first = t.bytes.substr(0, size);
+  for (const std::string& value : {first, std::string(size, '\0')}) {
+    for (size_t i = 0; i < t.bytes.size(); i += size) t.bytes.replace(i, size, value);
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(outcome(m), "loaded") << tensor;
+    expect_says(::testing::internal::GetCapturedStderr(), {tensor + ": all ", " values are "},
+                tensor);
+  }
+}
+
+TEST(LoadingRules, L03_ConstantCodesAndScalesAreTold) {
+  for (const FloatFile file : {FloatFile::kFp8Block, FloatFile::kModelOptNvfp4}) {
+    expect_constant_is_told(model_of(file), up(codes_of(file)));
+    expect_constant_is_told(model_of(file), up(scales_of(file).front()));
+  }
+  const TestModel gptq = test::tiny_int4_model();
+  expect_constant_is_told(gptq, up(".qweight"));
+  expect_constant_is_told(gptq, up(".scales"));
+  ::testing::internal::CaptureStderr();
+  for (const FloatFile file : kForms) EXPECT_EQ(outcome(model_of(file)), "loaded");
+  EXPECT_EQ(outcome(gptq), "loaded");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr().find(" values are "), std::string::npos);
+}
+
 /// What decides is asked about tensors that are not there: an error, and the same one again.
 TEST(LoadingRules, A12_NothingIsDecidedBeforeItIsThere) {
   for (const FloatFile file : kForms) {

@@ -124,9 +124,13 @@ void add_fp8_block(std::vector<MalformedCase>* out) {
              t->shape = {16, 24};
            },
            {"F8_E4M3 [24, 16]"});
-  c.add("scale_of_another_kind",
-        [](TestModel* m) { m->tensor(kUp + ".weight_scale_inv").name = kUp + ".weight_scale"; },
-        {kUp + ".weight_scale", "another format"});
+  c.add("scale_under_both_names",
+        [](TestModel* m) {
+          TestTensor both = m->tensor(kUp + ".weight_scale_inv");
+          both.name = kUp + ".weight_scale";
+          m->tensors.push_back(both);
+        },
+        {kUp + ".weight_scale", "one tensor of scales", kUp + ".weight_scale_inv as well"});
   c.append_to(out);
 }
 
@@ -151,7 +155,7 @@ void add_fp8(std::vector<MalformedCase>* out) {
         [](TestModel* m) {
           m->config["quantization_config"]["weight_block_size"] = {8, 8};
         },
-        {"_proj", ".weight_scale", "another format"});
+        {"_proj", ".weight_scale", "one for each block of 8 x 8, got F32 []"});
   c.append_to(out);
 }
 
