@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #define C_API_PROGRAM "c_api_fp4_test"
-#include "tests/ops/c_api_check.h"
+#include "tests/ops/c_api_gemm_check.h"
 
 enum { kM = 3, kN = 17, kK = 41, kBytes = 21 };
 
@@ -117,43 +117,8 @@ static void test_weights(quern_context* context, int32_t format, int divisor) {
   quern_fp4_gemm_destroy(plan);
 }
 
-static void test_gate_up(quern_context* context) {
-  quern_status status;
-  quern_fp4_gemm_desc desc;
-  quern_fp4_gemm* plan = NULL;
-  quern_packed_weights* packed = NULL;
-  const quern_fp4_weights weights = fill(QUERN_NVFP4, 0);
-  CLEAR(desc);
-  desc.n = kN;
-  desc.k = kK;
-  desc.activation = QUERN_ACTIVATION_SILU_MUL;
-  if (!OK(quern_fp4_gemm_create(context, &desc, &plan, &status))) return;
-  EXPECT_INVALID(quern_fp4_gemm_pack(plan, &weights, &packed, &status), "pack_gate_up");
-  EXPECT_INVALID(quern_fp4_gemm_pack_gate_up(plan, &weights, NULL, &packed, &status), "up is null");
-  OK(quern_fp4_gemm_pack_gate_up(plan, &weights, &weights, &packed, &status));
-  quern_packed_weights_destroy(packed);
-  quern_fp4_gemm_destroy(plan);
-}
-
-static void test_null(void) {
-  quern_status status;
-  quern_fp4_gemm* plan = (quern_fp4_gemm*)&status; /* anything but null */
-  quern_packed_weights* packed = (quern_packed_weights*)&status;
-  char* text;
-  quern_fp4_gemm_destroy(NULL);
-  EXPECT(quern_fp4_gemm_isa(NULL) == QUERN_ISA_NONE);
-  EXPECT(quern_fp4_gemm_scratch_bytes(NULL, 5) == 0);
-  EXPECT_INVALID(quern_fp4_gemm_create(NULL, NULL, &plan, &status), "context is null");
-  EXPECT(plan == NULL);
-  EXPECT_INVALID(quern_fp4_gemm_create(NULL, NULL, NULL, &status), "out is null");
-  EXPECT_INVALID(quern_fp4_gemm_pack(NULL, NULL, &packed, &status), "plan is null");
-  EXPECT(packed == NULL);
-  EXPECT_INVALID(quern_fp4_gemm_pack_gate_up(NULL, NULL, NULL, &packed, &status), "plan is null");
-  EXPECT_INVALID(quern_fp4_gemm_run(NULL, NULL, NULL, 0, &status), "plan is null");
-  text = quern_fp4_gemm_explain(NULL);
-  EXPECT(text != NULL && strstr(text, "plan is null") != NULL);
-  quern_string_free(text);
-}
+C_API_GEMM_TEST_GATE_UP(fp4_gemm, quern_fp4_weights, kN, kK)
+C_API_GEMM_TEST_NULL(fp4_gemm)
 
 static void test_descs(quern_context* context) {
   quern_status status;
@@ -176,6 +141,7 @@ static void test_descs(quern_context* context) {
 
 int main(void) {
   quern_status status;
+  quern_fp4_weights gate_up;
   quern_context* context = NULL;
   test_null();
   if (!OK(quern_context_create(NULL, &context, &status))) return 1;
@@ -184,7 +150,8 @@ int main(void) {
     test_weights(context, QUERN_NVFP4, 0);
     test_weights(context, QUERN_NVFP4, 1);
     test_weights(context, QUERN_MXFP4, 0);
-    test_gate_up(context);
+    gate_up = fill(QUERN_NVFP4, 0);
+    test_gate_up(context, &gate_up);
   } else {
     printf("not run: fp4_gemm needs AVX-512 with VNNI\n");
   }

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #define C_API_PROGRAM "c_api_fp8_test"
-#include "tests/ops/c_api_check.h"
+#include "tests/ops/c_api_gemm_check.h"
 
 enum { kM = 3, kN = 17, kK = 40, kBlockN = 8, kBlockK = 16, kRows = 3, kCols = 3 };
 
@@ -140,43 +140,8 @@ static void test_blocks_of_all(quern_context* context) {
   }
 }
 
-static void test_gate_up(quern_context* context) {
-  quern_status status;
-  quern_fp8_gemm_desc desc;
-  quern_fp8_gemm* plan = NULL;
-  quern_packed_weights* packed = NULL;
-  const quern_fp8_weights weights = fill(QUERN_E4M3, 1);
-  CLEAR(desc);
-  desc.n = kN;
-  desc.k = kK;
-  desc.activation = QUERN_ACTIVATION_SILU_MUL;
-  if (!OK(quern_fp8_gemm_create(context, &desc, &plan, &status))) return;
-  EXPECT_INVALID(quern_fp8_gemm_pack(plan, &weights, &packed, &status), "pack_gate_up");
-  EXPECT_INVALID(quern_fp8_gemm_pack_gate_up(plan, &weights, NULL, &packed, &status), "up is null");
-  OK(quern_fp8_gemm_pack_gate_up(plan, &weights, &weights, &packed, &status));
-  quern_packed_weights_destroy(packed);
-  quern_fp8_gemm_destroy(plan);
-}
-
-static void test_null(void) {
-  quern_status status;
-  quern_fp8_gemm* plan = (quern_fp8_gemm*)&status; /* anything but null */
-  quern_packed_weights* packed = (quern_packed_weights*)&status;
-  char* text;
-  quern_fp8_gemm_destroy(NULL);
-  EXPECT(quern_fp8_gemm_isa(NULL) == QUERN_ISA_NONE);
-  EXPECT(quern_fp8_gemm_scratch_bytes(NULL, 5) == 0);
-  EXPECT_INVALID(quern_fp8_gemm_create(NULL, NULL, &plan, &status), "context is null");
-  EXPECT(plan == NULL);
-  EXPECT_INVALID(quern_fp8_gemm_create(NULL, NULL, NULL, &status), "out is null");
-  EXPECT_INVALID(quern_fp8_gemm_pack(NULL, NULL, &packed, &status), "plan is null");
-  EXPECT(packed == NULL);
-  EXPECT_INVALID(quern_fp8_gemm_pack_gate_up(NULL, NULL, NULL, &packed, &status), "plan is null");
-  EXPECT_INVALID(quern_fp8_gemm_run(NULL, NULL, NULL, 0, &status), "plan is null");
-  text = quern_fp8_gemm_explain(NULL);
-  EXPECT(text != NULL && strstr(text, "plan is null") != NULL);
-  quern_string_free(text);
-}
+C_API_GEMM_TEST_GATE_UP(fp8_gemm, quern_fp8_weights, kN, kK)
+C_API_GEMM_TEST_NULL(fp8_gemm)
 
 static void test_descs(quern_context* context) {
   quern_status status;
@@ -206,6 +171,7 @@ static void test_descs(quern_context* context) {
 
 int main(void) {
   quern_status status;
+  quern_fp8_weights gate_up;
   quern_context* context = NULL;
   test_null();
   if (!OK(quern_context_create(NULL, &context, &status))) return 1;
@@ -216,7 +182,8 @@ int main(void) {
     test_weights(context, QUERN_E5M2, 0);
     test_weights(context, QUERN_E5M2, 1);
     test_blocks_of_all(context);
-    test_gate_up(context);
+    gate_up = fill(QUERN_E4M3, 1);
+    test_gate_up(context, &gate_up);
   } else {
     printf("not run: fp8_gemm needs AVX-512 with VNNI\n");
   }
