@@ -181,9 +181,9 @@ GemmBlocking default_blocking(const GemmFacts& facts, int64_t m) noexcept {
     b.mc = rows_at_once(facts, b.mr);
   } else if (m > b.mr) {
     if (!facts.wide) {
-      const int64_t cache = facts.tiles()                         ? kTilesForChunk
-                            : m <= kFewRows && m > kMostBlockRows ? kL1ForChunk
-                                                                  : kL2ForChunk;
+      const bool two_half_width_blocks = facts.half_width && m <= kMostBlockRows;
+      const bool in_l1 = m <= kFewRows && !two_half_width_blocks;
+      const int64_t cache = facts.tiles() ? kTilesForChunk : in_l1 ? kL1ForChunk : kL2ForChunk;
       b.kc = chunk_depth(facts, b.nr, cache);
     }
     b.mc = rows_at_once(facts, b.mr);

@@ -28,23 +28,23 @@
   }
 
 /* static void test_gate_up(...): a plan with two matrices of `columns` x `depth` refuses one. */
-#define C_API_GEMM_TEST_GATE_UP(op, weights_type, columns, depth)                                             \
-  static void test_gate_up(quern_context* context, const weights_type* weights) {    \
-    quern_status status;                                                                        \
-    quern_##op##_desc desc;                                                                     \
-    quern_##op* plan = NULL;                                                                    \
-    quern_packed_weights* packed = NULL;                                                        \
-    CLEAR(desc);                                                                                \
-    desc.n = columns;                                                                           \
-    desc.k = depth;                                                                             \
-    desc.activation = QUERN_ACTIVATION_SILU_MUL;                                                \
-    if (!OK(quern_##op##_create(context, &desc, &plan, &status))) return;                       \
-    EXPECT_INVALID(quern_##op##_pack(plan, weights, &packed, &status), "pack_gate_up");         \
-    EXPECT_INVALID(quern_##op##_pack_gate_up(plan, weights, NULL, &packed, &status),            \
-                   "up is null");                                                               \
-    OK(quern_##op##_pack_gate_up(plan, weights, weights, &packed, &status));                    \
-    quern_packed_weights_destroy(packed);                                                       \
-    quern_##op##_destroy(plan);                                                                 \
+#define C_API_GEMM_TEST_GATE_UP(op, weights_type, columns, depth)                       \
+  static void test_gate_up(quern_context* context, const weights_type* weights) {       \
+    quern_status status;                                                                \
+    quern_##op##_desc desc;                                                             \
+    quern_##op* plan = NULL;                                                            \
+    quern_packed_weights* packed = NULL;                                                \
+    CLEAR(desc);                                                                        \
+    desc.n = columns;                                                                   \
+    desc.k = depth;                                                                     \
+    desc.activation = QUERN_ACTIVATION_SILU_MUL;                                        \
+    if (!OK(quern_##op##_create(context, &desc, &plan, &status))) return;               \
+    EXPECT_INVALID(quern_##op##_pack(plan, weights, &packed, &status), "pack_gate_up"); \
+    EXPECT_INVALID(quern_##op##_pack_gate_up(plan, weights, NULL, &packed, &status),    \
+                   "up is null");                                                       \
+    OK(quern_##op##_pack_gate_up(plan, weights, weights, &packed, &status));            \
+    quern_packed_weights_destroy(packed);                                               \
+    quern_##op##_destroy(plan);                                                         \
   }
 
 #endif /* QUERN_TESTS_OPS_C_API_GEMM_CHECK_H */
