@@ -36,7 +36,7 @@ constexpr int kDecodedBits = 16;
 constexpr int64_t kFewRowsInRegisters = kMostBlockRows;
 
 Status check(const Fp4GemmDesc& desc) noexcept {
-  if (const Status s = check_gemm_desc(desc, kMaxInt4K); !s.ok()) return s;
+  if (const Status s = check_gemm_desc(desc, kMaxGroupedK); !s.ok()) return s;
   if (desc.format > Fp4Format::kMxfp4) {
     return Status(StatusCode::kInvalidArgument,
                   "desc.format ({0}) must be kNvfp4 (0) or kMxfp4 (1)",
@@ -51,7 +51,7 @@ GemmFamily decoded_family(IsaLevel level, const jit::IsaFeatures& features,
   GemmFamily family = bf16_family(level, DType::kBF16, /*scaled=*/true, features, problem);
   family.facts.weight_bits = kWeightBits;
   family.facts.decoded_bits = kDecodedBits;
-  family.facts.block = kBlockDepth;
+  family.facts.block = kNvfp4Block;
   const jit::Nvfp4DecodeAvx512Config decode{kPoisonRegisters};
   family.decode_name = to_string(decode);
   family.generate_decode = [decode] { return generate(decode); };
@@ -66,7 +66,7 @@ GemmFamily packed_family(const jit::IsaFeatures& features, const Problem& proble
   facts.k = problem.k;
   facts.a_bytes = config.fma ? 4 : 2;
   facts.weight_bits = kWeightBits;
-  facts.block = kBlockDepth;
+  facts.block = kNvfp4Block;
   facts.panel_registers = registers.panel;
   facts.other_registers = registers.other;
   return make_family(config, IsaLevel::kAvx512, facts,

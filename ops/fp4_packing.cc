@@ -140,7 +140,7 @@ void pack_codes(const PackJob& job, const Panel& panel) noexcept {
 /// A block scale of zero makes its codes zero, a negative one turns the signs of those that are
 /// not.
 void apply_sign(std::byte* word_of_line, uint8_t scale) noexcept {
-  for (int64_t line = 0; line < kBlockDepth / kLineDepth; ++line, word_of_line += kLine) {
+  for (int64_t line = 0; line < kNvfp4Block / kLineDepth; ++line, word_of_line += kLine) {
     uint32_t word;
     std::memcpy(&word, word_of_line, sizeof word);
     const uint32_t nonzero = (word | word << 1 | word << 2) << 1 & 0x88888888u;
@@ -165,7 +165,7 @@ void pack_e8m0(const PackJob& job, const Panel& panel) noexcept {
 }
 
 void pack_e4m3(const PackJob& job, const Panel& panel) noexcept {
-  const int64_t present = ceil_div(job.spec.k, kBlockDepth);
+  const int64_t present = ceil_div(job.spec.k, kNvfp4Block);
   std::memset(panel.scales, 0, static_cast<size_t>(job.geometry.blocks * kPanelColumns));
   const int64_t step = row_step(panel.w.scale);
   for (int64_t c = 0; c < panel.columns; ++c) {
@@ -174,7 +174,7 @@ void pack_e4m3(const PackJob& job, const Panel& panel) noexcept {
       const auto scale = static_cast<uint8_t>(from[b]);
       panel.scales[b * kPanelColumns + c] = kBelow512[scale & kMagnitude];
       if (static_cast<uint8_t>(scale - 1) < kSign - 1) continue;  // positive
-      apply_sign(panel.lines + b * (kBlockDepth / kLineDepth) * kLine + c * 4, scale);
+      apply_sign(panel.lines + b * (kNvfp4Block / kLineDepth) * kLine + c * 4, scale);
     }
   }
 }

@@ -20,7 +20,7 @@ struct Fp4PackSpec {
   int64_t k = 0;
   Fp4Format format = Fp4Format::kNvfp4;
 
-  int64_t block() const noexcept { return format == Fp4Format::kNvfp4 ? kBlockDepth : 32; }
+  int64_t block() const noexcept { return format == Fp4Format::kNvfp4 ? kNvfp4Block : kMxfp4Block; }
 };
 
 WeightLayout fp4_layout(Fp4Format format, bool gate_up) noexcept;

@@ -35,7 +35,7 @@ Status check_block(int64_t block, const char* text) noexcept {
 }
 
 Status check(const Fp8GemmDesc& desc) noexcept {
-  if (const Status s = check_gemm_desc(desc, kMaxInt4K); !s.ok()) return s;
+  if (const Status s = check_gemm_desc(desc, kMaxGroupedK); !s.ok()) return s;
   const Status codes = check_dtype(desc.weights, "desc.weights", {DType::kE4M3, DType::kE5M2});
   if (!codes.ok()) return codes;
   const Status columns =

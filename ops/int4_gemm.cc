@@ -30,7 +30,7 @@ struct [[gnu::visibility("hidden")]] Int4Gemm::Impl {
 namespace {
 
 Status check(const Int4GemmDesc& desc) noexcept {
-  if (const Status s = check_gemm_desc(desc, kMaxInt4K); !s.ok()) return s;
+  if (const Status s = check_gemm_desc(desc, kMaxGroupedK); !s.ok()) return s;
   if (desc.group != -1) {
     if (desc.group < 1) {
       return Status(StatusCode::kInvalidArgument,

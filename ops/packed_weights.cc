@@ -139,9 +139,9 @@ int64_t zero_bytes(Int4Zeros zeros) noexcept {
 Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept {
   const LayoutTraits traits = layout_traits(shape.layout);
   const WeightGroups& grouped = shape.grouped;
-  if ((traits.grouped || traits.blocks) && shape.k > kMaxInt4K) {
+  if ((traits.grouped || traits.blocks) && shape.k > kMaxGroupedK) {
     return Status(StatusCode::kTooLarge, "k ({0}) of weights in groups is at most {1}", shape.k,
-                  kMaxInt4K);
+                  kMaxGroupedK);
   }
   const GroupLayout groups =
       traits.grouped ? GroupLayout(shape.k, grouped.group, grouped.groups) : GroupLayout();
@@ -159,7 +159,7 @@ Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept {
   };
   if (traits.scales) section(panels * kPanelColumns * static_cast<int64_t>(sizeof(float)));
   if (traits.blocks) {
-    geometry.blocks = panel_bytes.value() / kLine * traits.k_step / kBlockDepth;
+    geometry.blocks = panel_bytes.value() / kLine * traits.k_step / kNvfp4Block;
     geometry.block_offset = section(panels * geometry.blocks * kPanelColumns);
   }
   if (traits.grouped) {

@@ -22,10 +22,11 @@ struct LayoutTraits {
   bool scales = false;                 ///< one f32 a padded packed column behind the panels
   bool grouped = false;                ///< WeightGroups say how K lies and which sections follow
   int64_t tile_lines = kLinesOfATile;  ///< panels are a multiple of so many lines deep
-  bool blocks = false;                 ///< then a byte for each column and kBlockDepth depths
+  bool blocks = false;                 ///< then a byte for each column and kNvfp4Block depths
 };
-/// Columns of K that share a block scale (NVFP4).
-constexpr int64_t kBlockDepth = 16;
+/// Columns of K that share a scale of NVFP4 and of MXFP4.
+constexpr int64_t kNvfp4Block = 16;
+constexpr int64_t kMxfp4Block = 32;
 
 LayoutTraits layout_traits(WeightLayout layout) noexcept;
 
@@ -40,8 +41,9 @@ struct WeightGroups {
   Int4Zeros zeros = Int4Zeros::kSymmetric;
   bool act_order = false;
 };
-/// The sums of a row must fit 32 bits in every order of K: 2^20 * 127 * 16 < 2^31.
-constexpr int64_t kMaxInt4K = int64_t{1} << 20;
+/// Of weights in groups or blocks. W4A8 needs it: the sums of a row must fit 32 bits in every order
+/// of K, 2^20 * 127 * 16 < 2^31.
+constexpr int64_t kMaxGroupedK = int64_t{1} << 20;
 
 /// What is packed: a matrix, or a batch of them.
 struct WeightShape {
@@ -65,7 +67,7 @@ struct WeightGeometry {
   int64_t bytes = 0;         ///< a multiple of kLineBytes
 };
 /// For n, k, batch >= 0 and groups as GroupLayout has them. kTooLarge beyond 2^48 bytes, and for
-/// k beyond kMaxInt4K where there are groups or blocks.
+/// k beyond kMaxGroupedK where there are groups or blocks.
 Result<WeightGeometry> weight_geometry(const WeightShape& shape) noexcept;
 
 /// The only way to make a PackedWeights: allocate, fill, seal; or over bytes that exist already.

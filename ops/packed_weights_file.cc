@@ -194,7 +194,7 @@ Result<WeightShape> read_shape(const Header& h, std::string_view path) noexcept 
   WeightShape shape{static_cast<WeightLayout>(h.layout), h.n, h.k, h.batch, {}};
   const LayoutTraits traits = layout_traits(shape.layout);
   if (traits.grouped || traits.blocks) {
-    if (h.k > kMaxInt4K) return out_of_range(path, "k", h.k, kMaxInt4K);
+    if (h.k > kMaxGroupedK) return out_of_range(path, "k", h.k, kMaxGroupedK);
     if (h.batch != 1) return differs(path, "batch", h.batch, 1);
   }
   if (traits.grouped) {
