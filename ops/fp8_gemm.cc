@@ -1,6 +1,5 @@
 #include "quern/fp8_gemm.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "jit/gemm_config.h"
@@ -48,8 +47,8 @@ PackedGemmSpec make_spec(const Fp8GemmDesc& desc) {
   PackedGemmSpec spec;
   Problem& problem = spec.gemm.problem = gemm_problem("fp8_gemm", desc);
   problem.weights = desc.weights;
-  problem.block_n = std::max<int64_t>(desc.block_n, 0);  // all of n: not named
-  problem.block_k = std::max<int64_t>(desc.block_k, 0);
+  problem.block_n = named_block(desc.block_n, desc.n);
+  problem.block_k = named_block(desc.block_k, desc.k);
   spec.layout = fp8_layout(desc.weights, spec.gemm.gate_up());
   const GroupLayout groups(desc.k, desc.block_k);
   spec.weight_groups =

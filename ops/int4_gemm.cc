@@ -86,7 +86,7 @@ RowGroups row_groups(const Int4GemmDesc& desc, const jit::GroupConfig& config) n
 PackedGemmSpec make_spec(const Int4GemmDesc& desc) {
   PackedGemmSpec spec;
   Problem& problem = spec.gemm.problem = gemm_problem("int4_gemm", desc);
-  problem.group = std::max<int64_t>(desc.group, 0);  // all of K: not named
+  problem.group = named_block(desc.group, desc.k);
   problem.activations = desc.activations == Int4Activations::kDynamicS8
                             ? Int8Activations::kDynamicS8
                             : Int8Activations::kBF16;

@@ -113,6 +113,12 @@ Problem gemm_problem(const char* op, const Desc& desc) {
   return problem;
 }
 
+/// Columns that share a scale, as a Problem names them: 0 for all, however a Desc says so, because
+/// one plan has one name and one tuning key.
+inline int64_t named_block(int64_t block, int64_t columns) noexcept {
+  return block < 0 || block >= columns ? 0 : block;
+}
+
 /// pack() and pack_gate_up() of an op whose Impl has `gemm`, `check_weights(weights, part)` and
 /// `pack(parts, options...)`.
 template <typename Impl, typename Weights, typename... Options>

@@ -271,6 +271,26 @@ TEST_P(Fp8Test, FewRowsStandInWhereTilesAreWholeLines) {
   }
 }
 
+/// The first line of explain(), which is the problem that a tuning source is asked about.
+std::string plan_name(const Context& ctx, int64_t block_n, int64_t block_k) {
+  const Result<GemmOp> op = GemmOp::create(ctx, fp8_case(1, 20, 30, block_n, block_k));
+  if (!op.ok()) return op.status().message();
+  const std::string plan = op->explain();
+  return plan.substr(0, plan.find('\n'));
+}
+
+TEST_P(Fp8Test, AllColumnsHaveOneNameHoweverSaid) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const std::string all = plan_name(ctx(), 0, 0);  // -1 in the desc
+  EXPECT_EQ(all.rfind("fp8_gemm/n:20/k:30/", 0), 0u) << all;
+  for (const int64_t more : {int64_t{0}, int64_t{1}, kMost - 30}) {
+    EXPECT_EQ(plan_name(ctx(), 20 + more, 0), all);
+    EXPECT_EQ(plan_name(ctx(), 0, 30 + more), all);
+  }
+  EXPECT_NE(plan_name(ctx(), 19, 0).find("/bn:19/"), std::string::npos);
+  EXPECT_NE(plan_name(ctx(), 0, 29).find("/bk:29/"), std::string::npos);
+}
+
 // ---- errors -----------------------------------------------------------------------------------
 
 TEST_P(Fp8Test, DescsThatAreNone) {

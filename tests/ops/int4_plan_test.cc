@@ -83,6 +83,20 @@ TEST_P(Int4PlanTest, RowsDecideBetweenPackedAndDecodedWeights) {
 }
 
 // A stand-in for tiles has their bits only where a tile ends with a line, and is one of 1, 2 or 4.
+// The first line of explain() is the problem that a tuning source is asked about.
+TEST_P(Int4PlanTest, AllOfKHasOneNameHoweverSaid) {
+  const auto name = [&](int64_t group) {
+    const std::string text = plan(Int4Activations::kBF16, group);
+    return text.substr(0, text.find('\n'));
+  };
+  const std::string all = name(-1);
+  EXPECT_EQ(all.rfind("int4_gemm/n:512/k:1024/", 0), 0u) << all;
+  for (const int64_t group : {int64_t{1024}, int64_t{1025}, INT64_MAX}) {
+    EXPECT_EQ(name(group), all);
+  }
+  EXPECT_TRUE(has(name(1023), "/g:1023/"));
+}
+
 TEST_P(Int4PlanTest, FewRowsOfBf16StandInWhereTilesAreWholeLines) {
   if (!amx()) GTEST_SKIP() << "not run: no tiles to stand in for";
   struct Group {

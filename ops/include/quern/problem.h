@@ -33,9 +33,9 @@ struct Problem {
   int64_t m = 0;           ///< m:
   int64_t n = 0;           ///< n:
   int64_t k = 0;           ///< k:
-  int64_t group = 0;       ///< g: (0, left out: all of K)
-  int64_t block_n = 0;     ///< bn: (fp8_gemm only; 0, left out: all of N)
-  int64_t block_k = 0;     ///< bk: (fp8_gemm only; 0, left out: all of K)
+  int64_t group = 0;       ///< g: (0, left out: all of K; of a plan also for K or more)
+  int64_t block_n = 0;     ///< bn: (fp8_gemm only; 0, left out: all of N, as for g)
+  int64_t block_k = 0;     ///< bk: (fp8_gemm only; 0, left out: all of K, as for g)
   DType a = DType::kBF16;  ///< a:
   /// act: s8dyn, bf16 (int4_gemm and int8_gemm), s8 (int8_gemm only)
   Int8Activations activations = Int8Activations::kDynamicS8;
