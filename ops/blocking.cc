@@ -136,13 +136,12 @@ Range split_steps(int64_t total, int64_t step, int64_t parts, int64_t index) noe
   return {std::min(r.begin * step, total), std::min(r.end * step, total)};
 }
 
-Range row_block(int64_t rows, int mr, int row_step, int64_t index) noexcept {
-  const int64_t blocks = ceil_div(rows, mr);
-  if (row_step == 1) return split_range(rows, blocks, index);
+RowBlocks::RowBlocks(int64_t rows, int mr, int row_step) noexcept
+    : rows_(rows), step_(row_step), count_(ceil_div(rows, mr)), tiles_(row_step > 1) {
+  if (count_ <= 0) return;
   const int64_t steps = ceil_div(rows, row_step);
-  const int64_t steps_of_block = mr / row_step;
-  const int64_t end = steps - (blocks - 1 - index) * steps_of_block;
-  return {std::max<int64_t>(end - steps_of_block, 0) * row_step, std::min(end * row_step, rows)};
+  base_ = tiles_ ? mr / row_step : steps / count_;
+  spare_ = tiles_ ? count_ * base_ - steps : steps % count_;
 }
 
 ThreadGrid choose_grid(int64_t m, int64_t units, int threads) noexcept {

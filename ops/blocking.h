@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "quern/tuning.h"
@@ -22,11 +23,30 @@ Range split_range(int64_t total, int64_t parts, int64_t index) noexcept;
 /// most one step.
 Range split_steps(int64_t total, int64_t step, int64_t parts, int64_t index) noexcept;
 
-/// Row block `index` of `rows` in blocks of at most mr. Without tiles they differ by at most one
-/// row, so that 7 rows are 4 + 3 and not 6 + 1. With tiles the first one may be a tile short, so
-/// that the rest of less than a tile shares its block with a whole one, whose configuration then
-/// serves both.
-Range row_block(int64_t rows, int mr, int row_step, int64_t index) noexcept;
+/// Rows in blocks of at most mr. Without tiles they differ by at most one row, so that 7 rows are 4
+/// + 3 and not 6 + 1. With tiles the first one may be a tile short, so that the rest of less than a
+/// tile shares its block with a whole one, whose configuration then serves both.
+class RowBlocks {
+ public:
+  RowBlocks() noexcept = default;
+  RowBlocks(int64_t rows, int mr, int row_step) noexcept;
+
+  int64_t count() const noexcept { return count_; }
+  /// Asked for each call of a kernel: no division.
+  Range at(int64_t index) const noexcept {
+    const int64_t begin = index * base_ + (tiles_ ? -spare_ : std::min(index, spare_));
+    const int64_t end = begin + base_ + (!tiles_ && index < spare_ ? 1 : 0);
+    return {std::max<int64_t>(begin, 0) * step_, std::min(end * step_, rows_)};
+  }
+
+ private:
+  int64_t rows_ = 0;
+  int64_t step_ = 1;
+  int64_t count_ = 0;
+  int64_t base_ = 0;   ///< steps of a block
+  int64_t spare_ = 0;  ///< without tiles: blocks with one more; with: steps the first one lacks
+  bool tiles_ = false;
+};
 
 /// Threads as a grid over rows and columns of C. m_parts * n_parts <= threads; the rest idles.
 struct ThreadGrid {

@@ -28,10 +28,12 @@ class Walk {
         facts_(run.plan->family(run.m).facts),
         blocking_(run.plan->blocking(run.m)),
         kernels_(run.plan->kernels(run.m)),
-        parts_(run.plan->spec().gate_up() ? 2 : 1),
+        parts_log2_(run.plan->spec().gate_up() ? 1 : 0),
         tiles_(partial),
         decoded_(partial + (facts_.tiles() ? jit::kTileScratchBytes : 0)),
-        partial_(decoded_ + run.plan->decoded_bytes(run.m)) {}
+        partial_(decoded_ + run.plan->decoded_bytes(run.m)) {
+    use_run();
+  }
 
   void piece(const GemmPiece& piece) noexcept {
     const Range& rows = rows_ = piece.rows;
@@ -44,12 +46,12 @@ class Walk {
     chunk.panels = {panels.begin, std::min(panels.begin + blocking_.nr, panels.end)};
     chunk.depth = {0, std::min(kc(), run_.k)};
     if (chunk.rows.size() <= 0 || chunk.panels.size() <= 0) return;
+    cut(chunk.rows);
     while (true) {
-      Chunk next = chunk;
-      const bool last = !advance(&next);
-      multiply(chunk, last ? piece.next : weights(next), last && piece.last);
+      const bool last = is_last(chunk);
+      multiply(chunk, last ? piece.next : after(chunk), last && piece.last);
       if (last) return;
-      chunk = next;
+      advance(&chunk);
     }
   }
 
@@ -65,8 +67,24 @@ class Walk {
     return blocking_.kc == 0 ? std::max<int64_t>(run_.k, 1) : blocking_.kc;
   }
 
-  /// To the chunk after this one; false at the end.
-  bool advance(Chunk* c) const noexcept {
+  void cut(const Range& rows) noexcept {
+    row_blocks_ = RowBlocks(rows.size(), blocking_.mr, facts_.row_step);
+  }
+
+  // Depth first, then panels, then rows. A chunk is never copied: whole vectors read behind its
+  // parts' writes would have to wait until the kernel before has retired.
+
+  bool is_last(const Chunk& c) const noexcept {
+    return c.depth.end == run_.k && c.panels.end == panels_.end && c.rows.end == rows_.end;
+  }
+
+  /// The weights of the chunk after one that is not the last.
+  const std::byte* after(const Chunk& c) const noexcept {
+    if (c.depth.end < run_.k) return weights(c.panels.begin, c.depth.end);
+    return weights(c.panels.end < panels_.end ? c.panels.end : panels_.begin, 0);
+  }
+
+  void advance(Chunk* c) noexcept {
     const auto step = [](Range* r, int64_t by, const Range& all) {
       r->begin = r->end;
       const bool more = r->begin < all.end;
@@ -74,31 +92,35 @@ class Walk {
       r->end = std::min(r->begin + by, all.end);
       return more;
     };
-    return step(&c->depth, kc(), {0, run_.k}) || step(&c->panels, blocking_.nr, panels_) ||
-           step(&c->rows, mc_, rows_);
+    if (step(&c->depth, kc(), {0, run_.k}) || step(&c->panels, blocking_.nr, panels_)) return;
+    step(&c->rows, mc_, rows_);
+    cut(c->rows);
   }
 
+  const std::byte* weights(int64_t panel, int64_t depth) const noexcept {
+    return run_.panels + panel * run_.panel_bytes + facts_.packed_bytes(depth);
+  }
   const std::byte* weights(const Chunk& c) const noexcept {
-    return run_.panels + c.panels.begin * run_.panel_bytes + facts_.packed_bytes(c.depth.begin);
+    return weights(c.panels.begin, c.depth.begin);
   }
 
   /// `next`: the weights that the thread multiplies after these, or null. `last`: nothing follows.
   void multiply(const Chunk& chunk, const std::byte* next, bool last) noexcept {
     if (facts_.decodes()) decode(chunk);
-    const int64_t blocks = ceil_div(chunk.rows.size(), blocking_.mr);
+    use_chunk(chunk);
+    const int64_t blocks = row_blocks_.count();
     for (int64_t i = 0; i < blocks; ++i) {
       const int64_t block = pieces_.backwards ? blocks - 1 - i : i;
-      const Range r = row_block(chunk.rows.size(), blocking_.mr, facts_.row_step, block);
+      const Range r = row_blocks_.at(block);
       const Range rows{chunk.rows.begin + r.begin, chunk.rows.begin + r.end};
-      jit::GemmArgs args = operands(rows, r.begin, chunk);
-      if (facts_.tiles()) use_tiles(&args, chunk.panels.size(), last && i + 1 == blocks);
-      if (facts_.decodes()) read_decoded(&args, chunk);
+      use_rows(rows, r.begin, chunk);
+      if (facts_.tiles()) use_tiles(chunk.panels.size(), last && i + 1 == blocks);
       if (blocks == 1 && !facts_.decodes()) {
-        fetch_stream(&args, next);
+        fetch_stream(next);
       } else {
-        fetch_piece(&args, next, i);
+        fetch_piece(next, i);
       }
-      kernels_.at(static_cast<int>(rows.size()), static_cast<int>(chunk.panels.size())).call(args);
+      kernels_.at(static_cast<int>(rows.size()), static_cast<int>(chunk.panels.size())).call(args_);
     }
     // Tiles stay configured for the block that came last, which then comes first.
     pieces_.backwards = facts_.tiles() && !pieces_.backwards;
@@ -134,10 +156,6 @@ class Walk {
     args.ahead = blocking_.prefetch_bytes;
     if (args.blocks > 0) run_.plan->family(run_.m).decode->call(args);
   }
-  void read_decoded(jit::GemmArgs* args, const Chunk& chunk) const noexcept {
-    args->b = decoded_;
-    args->panel_stride = facts_.read_bytes(facts_.decoded_depth(chunk.depth.size()));
-  }
 
   /// Of the chunk's first panel and block.
   const std::byte* block_scales(const Chunk& chunk) const noexcept {
@@ -154,99 +172,111 @@ class Walk {
   }
 
   /// A configuration is loaded where the last block's does not do, and given up after the last one.
-  void use_tiles(jit::GemmArgs* args, int64_t panels, bool last) noexcept {
-    args->tiles = tiles_;
+  void use_tiles(int64_t panels, bool last) noexcept {
     int64_t& configured = pieces_.configured_rows;
-    args->configure =
-        !jit::serves_tiles(configured, args->m, static_cast<int>(panels), facts_.tile_bytes);
-    args->release = last;
-    if (args->configure) configured = args->m;
+    args_.configure =
+        !jit::serves_tiles(configured, args_.m, static_cast<int>(panels), facts_.tile_bytes);
+    args_.release = last;
+    if (args_.configure) configured = args_.m;
   }
 
   /// One row block: each panel is fetched a fixed distance ahead of where it is read, at its end
   /// already the panel that comes next.
-  void fetch_stream(jit::GemmArgs* args, const std::byte* next) const noexcept {
-    const auto* b = static_cast<const std::byte*>(args->b);
+  void fetch_stream(const std::byte* next) noexcept {
+    const auto* b = static_cast<const std::byte*>(args_.b);
     const int64_t ahead = blocking_.prefetch_bytes;
-    const int64_t bytes = facts_.packed_bytes(args->k);
-    const int64_t unit = facts_.group == 0 ? 4 : facts_.group_steps;
-    args->prefetch = b + ahead;
-    args->prefetch_steps = std::max<int64_t>(bytes - ahead, 0) / kVectorBytes / unit * unit;
-    args->prefetch_next = next == nullptr ? b : next;
+    const int64_t bytes = facts_.packed_bytes(args_.k);
+    args_.prefetch = b + ahead;
+    args_.prefetch_steps = 0;
+    if (bytes > ahead) {
+      const int64_t unit = facts_.group == 0 ? 4 : facts_.group_steps;
+      args_.prefetch_steps = (bytes - ahead) / kVectorBytes / unit * unit;
+    }
+    args_.prefetch_next = next == nullptr ? b : next;
     // Panels shorter than the distance: what comes after the next one is known where they follow
     // each other.
-    if (ahead > bytes && next == b + bytes) args->prefetch_next = b + ahead;
+    if (ahead > bytes && next == b + bytes) args_.prefetch_next = b + ahead;
   }
 
   /// Several row blocks: the next chunk is dealt out to them in pieces as long as a call can fetch.
   /// A block without a piece fetches what it is reading, which costs next to nothing.
-  void fetch_piece(jit::GemmArgs* args, const std::byte* next, int64_t block) const noexcept {
-    args->prefetch_steps = 0;
-    args->prefetch_next = args->b;
-    if (next == nullptr || kernels_.prefetch == 0) return;
-    const int64_t pieces_of_panel =
-        std::max<int64_t>(facts_.packed_lines_of_a_turn() / kernels_.prefetch, 1);
-    const int64_t panel = block / pieces_of_panel;
-    if (panel >= blocking_.nr) return;
-    args->prefetch_next =
-        next + panel * run_.panel_bytes +
-        block % pieces_of_panel * (facts_.packed_bytes(args->k) / pieces_of_panel);
+  void fetch_piece(const std::byte* next, int64_t block) noexcept {
+    args_.prefetch_steps = 0;
+    args_.prefetch_next = args_.b;
+    const int64_t pieces = pieces_of_panel_;
+    if (next == nullptr || block >= pieces * blocking_.nr) return;
+    args_.prefetch_next = next + block / pieces * run_.panel_bytes +
+                          block % pieces * (facts_.packed_bytes(args_.k) / pieces);
   }
 
-  jit::GemmArgs operands(Range rows, int64_t row_in_chunk, const Chunk& chunk) const noexcept {
-    const GemmSpec& spec = run_.plan->spec();
+  // The arguments stay from call to call, and only what changes is written: zeroing them all takes
+  // as long as a tenth of a short call (bench/NOTES.md).
+
+  /// What all calls of the walk have in common.
+  void use_run() noexcept {
+    args_.a_stride = run_.a_stride;
+    args_.c_stride = run_.c_stride;
+    args_.residual_stride = run_.residual_stride;
+    args_.control = control_;
+    args_.tiles = tiles_;
+    args_.group_steps = facts_.group_steps;
+    args_.scale_stride =
+        facts_.block != 0 ? run_.block_scale_stride : run_.groups.count * run_.groups.scale_bytes;
+    args_.zero_stride = run_.groups.count * run_.groups.zero_bytes;
+    args_.group_sum_stride = run_.groups.sum_stride;
+    if (kernels_.prefetch != 0) {
+      pieces_of_panel_ = std::max<int64_t>(facts_.packed_lines_of_a_turn() / kernels_.prefetch, 1);
+    }
+  }
+
+  /// And those of a chunk.
+  void use_chunk(const Chunk& chunk) noexcept {
     const Range& depth = chunk.depth;
     const Range& panels = chunk.panels;
-    const int64_t column = panels.begin / parts_ * kPanelColumns;
-    const int64_t partial_row = blocking_.nr * kVectorBytes * (facts_.wide ? 2 : 1);
-    jit::GemmArgs args;
-    args.a = run_.a + rows.begin * run_.a_stride + depth.begin * facts_.a_bytes;
-    args.a_stride = run_.a_stride;
-    args.b = weights(chunk);
-    args.panel_stride = run_.panel_bytes;
-    args.m = rows.size();
-    args.k = depth.size();
-    args.control = control_;
-    // Sums that end with this call need no place of their own.
-    args.acc = partial_ + (depth.size() == run_.k ? 0 : row_in_chunk * partial_row);
-    args.first = depth.begin == 0;
-    args.last = depth.end == run_.k;
-    args.c = run_.c + rows.begin * run_.c_stride + column * run_.c_bytes;
-    args.c_stride = run_.c_stride;
-    args.n = std::min(panels.size() / parts_ * kPanelColumns, spec.problem.n - column);
-    if (run_.row_scale != nullptr) args.row_scale = run_.row_scale + rows.begin;
-    if (run_.row_sum != nullptr) args.row_sum = run_.row_sum + rows.begin;
-    if (facts_.group != 0) use_groups(&args, rows, chunk);
-    if (facts_.block != 0) {
-      args.scale = block_scales(chunk);
-      args.scale_stride = run_.block_scale_stride;
-    }
+    const int64_t n = run_.plan->spec().problem.n;
+    const int64_t column = (panels.begin >> parts_log2_) * kPanelColumns;
+    args_.b = facts_.decodes() ? decoded_ : weights(chunk);
+    args_.panel_stride =
+        facts_.decodes() ? facts_.read_bytes(facts_.decoded_depth(depth.size())) : run_.panel_bytes;
+    args_.k = depth.size();
+    args_.first = depth.begin == 0;
+    args_.last = depth.end == run_.k;
+    args_.n = std::min((panels.size() >> parts_log2_) * kPanelColumns, n - column);
+    first_c_ = run_.c + column * run_.c_bytes;
     if (run_.col_scale != nullptr) {
-      args.col_scale = run_.col_scale + panels.begin * kPanelColumns;
+      args_.col_scale = run_.col_scale + panels.begin * kPanelColumns;
     }
     if (run_.bias != nullptr) {
-      args.bias = run_.bias + column;
-      args.bias_up = args.bias + spec.problem.n;
+      args_.bias = run_.bias + column;
+      args_.bias_up = args_.bias + n;
     }
-    if (run_.residual != nullptr) {
-      args.residual = run_.residual + rows.begin * run_.residual_stride + column * run_.c_bytes;
-      args.residual_stride = run_.residual_stride;
+    if (run_.residual != nullptr) first_residual_ = run_.residual + column * run_.c_bytes;
+    if (facts_.block != 0) args_.scale = block_scales(chunk);
+    if (facts_.group != 0) {
+      args_.groups = depth.size() / facts_.group;
+      args_.scale = group_values(run_.groups.scale, run_.groups.scale_bytes, chunk);
+      args_.zero = group_values(run_.groups.zero, run_.groups.zero_bytes, chunk);
     }
-    return args;
   }
 
-  void use_groups(jit::GemmArgs* args, Range rows, const Chunk& chunk) const noexcept {
-    const GemmGroups& groups = run_.groups;
-    args->groups = chunk.depth.size() / facts_.group;
-    args->group_steps = facts_.group_steps;
-    args->scale = group_values(groups.scale, groups.scale_bytes, chunk);
-    args->scale_stride = groups.count * groups.scale_bytes;
-    args->zero = group_values(groups.zero, groups.zero_bytes, chunk);
-    args->zero_stride = groups.count * groups.zero_bytes;
-    if (groups.sum == nullptr) return;
-    args->group_sum =
-        groups.sum + chunk.depth.begin / facts_.group * groups.sum_stride + rows.begin * 4;
-    args->group_sum_stride = groups.sum_stride;
+  /// And what one of them has for itself.
+  void use_rows(Range rows, int64_t row_in_chunk, const Chunk& chunk) noexcept {
+    const Range& depth = chunk.depth;
+    const int64_t partial_row = blocking_.nr * kVectorBytes * (facts_.wide ? 2 : 1);
+    args_.a = run_.a + rows.begin * run_.a_stride + depth.begin * facts_.a_bytes;
+    args_.m = rows.size();
+    // Sums that end with this call need no place of their own.
+    args_.acc = partial_ + (depth.size() == run_.k ? 0 : row_in_chunk * partial_row);
+    args_.c = first_c_ + rows.begin * run_.c_stride;
+    if (run_.residual != nullptr) {
+      args_.residual = first_residual_ + rows.begin * run_.residual_stride;
+    }
+    if (run_.row_scale != nullptr) args_.row_scale = run_.row_scale + rows.begin;
+    if (run_.row_sum != nullptr) args_.row_sum = run_.row_sum + rows.begin;
+    if (run_.groups.sum != nullptr) {
+      args_.group_sum =
+          run_.groups.sum + rows.begin * 4 + depth.begin / facts_.group * run_.groups.sum_stride;
+    }
   }
 
   const GemmRun& run_;
@@ -254,14 +284,19 @@ class Walk {
   const GemmFacts& facts_;
   const GemmBlocking& blocking_;
   const KernelSet& kernels_;
-  const int64_t parts_;
+  const int parts_log2_;  ///< panels of a column unit
   std::byte* const tiles_;
   std::byte* const decoded_;
   std::byte* const partial_;
-  mutable uint32_t control_[2] = {};
+  uint32_t control_[2] = {};
+  jit::GemmArgs args_;                         ///< of the next call
+  const std::byte* first_residual_ = nullptr;  ///< the chunk's columns of the first row
+  std::byte* first_c_ = nullptr;
   Range rows_;
   Range panels_;
   int64_t mc_ = 1;
+  RowBlocks row_blocks_;         ///< of the chunk
+  int64_t pieces_of_panel_ = 0;  ///< that calls can fetch; 0: none do
 };
 
 }  // namespace

@@ -105,14 +105,15 @@ TEST(DefaultBlocking, VectorsOfHalfWidthHaveNoBlockOfOnePanel) {
 TEST(RowBlock, TilesOfEveryNumberOfRows) {
   for (const int mr : {16, 32}) {
     for (int64_t rows = 1; rows <= 200; ++rows) {
-      const int64_t blocks = (rows + mr - 1) / mr;
+      const RowBlocks blocks(rows, mr, 16);
+      ASSERT_EQ(blocks.count(), (rows + mr - 1) / mr);
       int64_t end = 0, tiles = 0;
-      for (int64_t i = 0; i < blocks; ++i) {
-        const Range r = row_block(rows, mr, 16, i);
+      for (int64_t i = 0; i < blocks.count(); ++i) {
+        const Range r = blocks.at(i);
         ASSERT_EQ(r.begin, end) << mr << ' ' << rows;
         ASSERT_GT(r.size(), 0);
         ASSERT_LE(r.size(), mr);
-        ASSERT_TRUE(r.size() % 16 == 0 || i + 1 == blocks) << mr << ' ' << rows;
+        ASSERT_TRUE(r.size() % 16 == 0 || i + 1 == blocks.count()) << mr << ' ' << rows;
         tiles += (r.size() + 15) / 16;
         end = r.end;
       }
@@ -120,8 +121,8 @@ TEST(RowBlock, TilesOfEveryNumberOfRows) {
       EXPECT_EQ(tiles, (rows + 15) / 16);
     }
   }
-  EXPECT_EQ(row_block(7, 4, 1, 0).size(), 4);
-  EXPECT_EQ(row_block(7, 4, 1, 1).size(), 3);
+  EXPECT_EQ(RowBlocks(7, 4, 1).at(0).size(), 4);
+  EXPECT_EQ(RowBlocks(7, 4, 1).at(1).size(), 3);
 }
 
 TEST(SplitSteps, PiecesOfTiles) {
