@@ -115,6 +115,12 @@ void ComparingOps::silu_mul(OpSite site, MatrixView gate, MatrixView up, Mutable
   report(site, "silu_mul", check_silu_mul(before.view(), up, y));
 }
 
+void ComparingOps::scale_columns(OpSite site, MatrixView x, VectorView factors,
+                                 MutableMatrixView y) {
+  inner_.scale_columns(site, x, factors, y);
+  report(site, "scale_columns", check_scale_columns(x, factors, y));
+}
+
 void ComparingOps::linear(OpSite site, const LinearOp& op, const LinearArgs& args) {
   const LinearSource* source = op.source();
   require(source != nullptr, "ComparingOps: the model was loaded without keep_source");

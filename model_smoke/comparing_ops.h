@@ -46,6 +46,7 @@ class ComparingOps final : public ModelOps {
                   DeltaState& state) override;
   void gated_norm(OpSite site, const GatedNormArgs& args) override;
   void silu_mul(OpSite site, MatrixView gate, MatrixView up, MutableMatrixView y) override;
+  void scale_columns(OpSite site, MatrixView x, VectorView factors, MutableMatrixView y) override;
   /// Throws std::logic_error for an op that did not keep what it was made from.
   void linear(OpSite site, const LinearOp& op, const LinearArgs& args) override;
 

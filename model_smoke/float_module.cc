@@ -12,8 +12,6 @@
 namespace quern::smoke {
 namespace {
 
-constexpr int64_t kFp4Block = 16;
-
 int64_t blocks(int64_t size, int64_t block) noexcept {
   return block < 0 ? 1 : (size + block - 1) / block;
 }
@@ -78,16 +76,38 @@ void check_scales(const TensorView& scale) {
   }
 }
 
+/// Empty where the file has none: the writer folded it into a norm.
+std::vector<float> pre_quant_scale(const Checkpoint& c, const std::string& name, int64_t k) {
+  const TensorView* t = c.find(name);
+  if (t == nullptr) return {};
+  if (t->shape != std::vector<int64_t>{k}) {
+    throw InputError(t->file, t->name, fmt::format("[{}], a factor for each column of K", k),
+                     describe(*t));
+  }
+  std::vector<float> factors = to_f32(*t);
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (std::isfinite(factors[i]) && factors[i] > 0) continue;
+    throw InputError(t->file, t->name, "finite positive factors",
+                     fmt::format("{:g} at index {}", factors[i], i));
+  }
+  return factors;
+}
+
 }  // namespace
 
 FloatNames float_names(const QuantConfig& quant, std::string_view module,
                        const Checkpoint& checkpoint) {
-  if (quant.method() == QuantMethod::kCompressedTensorsNvfp4) {
+  const QuantMethod method = quant.method_of(module);
+  if (method == QuantMethod::kNone) return {".weight"};
+  if (method == QuantMethod::kCompressedTensorsNvfp4) {
     return {".weight_packed", ".weight_scale", ".weight_global_scale"};
   }
-  if (is_fp4(quant.method())) return {".weight", ".weight_scale", ".weight_scale_2"};
+  if (is_fp4(method)) {
+    return {".weight", ".weight_scale", ".weight_scale_2",
+            quant.pre_quant_scale_of(module) ? ".pre_quant_scale" : nullptr};
+  }
   const bool by_block = quant.fp8_scheme_of(module).scales == Fp8Scheme::Scales::kBlock;
-  if (!by_block) return {".weight", ".weight_scale", nullptr};
+  if (!by_block) return {".weight", ".weight_scale"};
   const std::string name(module);
   const TensorView* scale = checkpoint.find(name + ".weight_scale");
   const TensorView* inverse = checkpoint.find(name + ".weight_scale_inv");
@@ -95,7 +115,7 @@ FloatNames float_names(const QuantConfig& quant, std::string_view module,
     throw InputError(scale->file, scale->name, "one tensor of scales for each module",
                      inverse->name + " as well", "two names of the same thing");
   }
-  return {".weight", scale != nullptr ? ".weight_scale" : ".weight_scale_inv", nullptr};
+  return {".weight", scale != nullptr ? ".weight_scale" : ".weight_scale_inv"};
 }
 
 Fp8Form fp8_form_of(const QuantConfig& quant, const std::string& module, int64_t n, int64_t k,
@@ -112,7 +132,10 @@ Fp8Form fp8_form_of(const QuantConfig& quant, const std::string& module, int64_t
     form.block_n = scheme.block_n;
     form.block_k = scheme.block_k;
     const int64_t rows = blocks(n, form.block_n), cols = blocks(k, form.block_k);
-    fits = scale.shape == std::vector<int64_t>{rows, cols};
+    // ModelOpt's own block-wise files keep the axes of the blocks.
+    const bool keeps_axes = scale.shape == std::vector<int64_t>{rows, 1, cols, 1};
+    fits = scale.shape == std::vector<int64_t>{rows, cols} ||
+           (keeps_axes && is_modelopt(quant.method()));
     expected = fmt::format("[{}, {}], one for each block of {} x {}", rows, cols, form.block_n,
                            form.block_k);
   } else {
@@ -139,34 +162,37 @@ Fp4Form fp4_form_of(const QuantConfig& quant, const std::string& module, int64_t
   const FloatNames names = float_names(quant, module, checkpoint);
   require_matrix(need(checkpoint, module + names.codes), FileDType::kU8, n, blocks(k, 2));
   require_matrix(need(checkpoint, module + names.scale), FileDType::kF8E4M3, n,
-                 blocks(k, kFp4Block));
+                 blocks(k, kNvfp4Block));
   const TensorView& global = need(checkpoint, module + names.global);
   if (!is_scalar(global) || global.dtype != FileDType::kF32) {
     throw InputError(global.file, global.name, "F32 [] or [1]", describe(global));
   }
   Fp4Form form;
   form.global = to_f32(global).front();
-  const bool divides = quant.method() == QuantMethod::kCompressedTensorsNvfp4;
+  const bool divides = quant.method_of(module) == QuantMethod::kCompressedTensorsNvfp4;
   form.global_is = divides ? Fp4Global::kDivisor : Fp4Global::kMultiplier;
   const bool usable = std::isfinite(form.global) && form.global > 0 &&
                       (!divides || std::isfinite(1.0f / form.global));
   if (!usable) {
     throw InputError(global.file, global.name, "a finite positive scale", value_text(global, 0));
   }
+  if (names.pre_quant_scale != nullptr) {
+    form.pre_quant_scale = pre_quant_scale(checkpoint, module + names.pre_quant_scale, k);
+  }
   return form;
 }
 
 std::string describe(const Fp8Form& form) {
-  const std::string grid = form.block_n == 1 ? "a scale per row"
-                           : form.block_n == -1
-                               ? "one scale"
-                               : fmt::format("{} x {} blocks", form.block_n, form.block_k);
+  std::string grid = fmt::format("{} x {} blocks", form.block_n, form.block_k);
+  if (form.block_n == 1) grid = fmt::format("a scale per row and {} columns", form.block_k);
+  if (form.block_k == -1) grid = form.block_n == 1 ? "a scale per row" : "one scale";
   return fmt::format("fp8 e4m3, {}, {} scales", grid, to_string(form.scale));
 }
 
 std::string describe(const Fp4Form& form) {
-  return fmt::format("nvfp4, e4m3 scales of 16 columns, global scale {:g} {}", form.global,
-                     form.global_is == Fp4Global::kDivisor ? "divides" : "multiplies");
+  return fmt::format("nvfp4, e4m3 scales of 16 columns, global scale {:g} {}{}", form.global,
+                     form.global_is == Fp4Global::kDivisor ? "divides" : "multiplies",
+                     form.pre_quant_scale.empty() ? "" : ", pre_quant_scale on the input");
 }
 
 std::string apart_because(const Fp8Form& before, int64_t n, const Fp8Form& next) {
@@ -179,6 +205,7 @@ std::string apart_because(const Fp8Form& before, int64_t n, const Fp8Form& next)
 }
 
 std::string apart_because(const Fp4Form& before, const Fp4Form& next) {
+  if (before.pre_quant_scale != next.pre_quant_scale) return "of a pre_quant_scale of its own";
   return before == next ? std::string() : describe(next);
 }
 
@@ -222,7 +249,7 @@ HostFp4 take_fp4(Checkpoint& checkpoint, const QuantConfig& quant,
   host.k = k;
   for (const ModuleRef& part : parts) host.n += part.n;
   host.codes.resize(DType::kU8, host.n, blocks(k, 2));
-  host.scale.resize(DType::kE4M3, host.n, blocks(k, kFp4Block));
+  host.scale.resize(DType::kE4M3, host.n, blocks(k, kNvfp4Block));
   int64_t row = 0;
   for (const ModuleRef& part : parts) {
     const FloatNames names = float_names(quant, part.name, checkpoint);
@@ -233,6 +260,9 @@ HostFp4 take_fp4(Checkpoint& checkpoint, const QuantConfig& quant,
       *file_bytes += t.bytes;
     }
     *file_bytes += checkpoint.get(part.name + names.global).bytes;
+    if (!form.pre_quant_scale.empty()) {
+      *file_bytes += checkpoint.get(part.name + names.pre_quant_scale).bytes;
+    }
     leave_out_activation_scales(checkpoint, part.name);
     row += part.n;
   }

@@ -17,8 +17,9 @@ namespace quern::smoke {
 /// Names of a format's tensors, behind the module's name.
 struct FloatNames {
   const char* codes;
-  const char* scale;
-  const char* global;  ///< null: there is none
+  const char* scale = nullptr;            ///< null: a module that the config does not quantize
+  const char* global = nullptr;           ///< null: there is none
+  const char* pre_quant_scale = nullptr;  ///< null: there must be none; else there may be one
 };
 /// The scales of FP8 blocks are `weight_scale_inv` or `weight_scale`, which mean the same: they
 /// multiply (bug log L06). Both at once is an InputError.
@@ -37,6 +38,8 @@ struct Fp8Form {
 struct Fp4Form {
   float global = 1;
   Fp4Global global_is = Fp4Global::kMultiplier;
+  /// AWQ: what the columns of the input are multiplied with before the matrix; empty: nothing.
+  std::vector<float> pre_quant_scale;
   bool operator==(const Fp4Form&) const = default;
 };
 

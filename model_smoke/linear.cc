@@ -136,7 +136,9 @@ Linear::Linear(const Context& ctx, const ComputeMode& mode, std::vector<HostWeig
     : output_(output) {
   for (HostWeights& weights : parts) {
     const int64_t n = weights.n();
-    parts_.push_back({make_linear_op(ctx, mode, std::move(weights), output), n_, n});
+    ScaledInput input(weights.pre_quant_scale());
+    parts_.push_back(
+        {make_linear_op(ctx, mode, std::move(weights), output), n_, n, std::move(input)});
     n_ += n;
   }
 }
@@ -147,10 +149,18 @@ size_t Linear::scratch_bytes(int64_t max_m) const {
   return bytes;
 }
 
-void Linear::run(ModelOps& ops, OpSite site, const LinearArgs& args) const {
+MatrixView ScaledInput::of(ModelOps& ops, OpSite site, MatrixView a) {
+  if (factors_.empty()) return a;
+  scaled_.resize(a.dtype, a.rows, a.cols);
+  ops.scale_columns(site, a, vector_view(factors_.data(), a.cols), scaled_.mutable_view());
+  return scaled_.view();
+}
+
+void Linear::run(ModelOps& ops, OpSite site, const LinearArgs& args) {
   require(args.c.cols == n_, "Linear::run: the output has another width");
-  for (const Part& part : parts_) {
+  for (Part& part : parts_) {
     LinearArgs own = args;
+    own.a = part.input.of(ops, site, args.a);
     own.c = columns(args.c, part.first_column, part.n);
     ops.linear(site, *part.op, own);
   }
@@ -169,7 +179,7 @@ bool share_an_op(const HostWeights& gate, const HostWeights& up) {
   if (gate.format != up.format) return false;
   if (gate.int4) return gate.int4->form == up.int4->form;
   if (gate.fp8) return gate.fp8->form == up.fp8->form;
-  return true;
+  return gate.pre_quant_scale() == up.pre_quant_scale();
 }
 
 }  // namespace
@@ -179,6 +189,7 @@ GateUp::GateUp(const Context& ctx, const ComputeMode& mode, HostWeights gate, Ho
     if (up.decided != gate.decided) gate.decided += "; " + up.decided;
     if (up.stored != gate.stored) gate.stored += "; up: " + up.stored;
     gate.joined = "gate and up interleaved in one op, SiLU-mul in its epilogue";
+    input_ = ScaledInput(gate.pre_quant_scale());
     fused_ = make_gate_up_op(ctx, mode, std::move(gate), std::move(up));
     return;
   }
@@ -186,6 +197,8 @@ GateUp::GateUp(const Context& ctx, const ComputeMode& mode, HostWeights gate, Ho
       mode.act == ActMode::kF32 ? "gate and up apart: f32 activations have no SiLU-mul epilogue"
       : gate.int4 && up.int4
           ? "gate and up apart: up is " + difference(gate.int4->form, up.int4->form)
+      : gate.pre_quant_scale() != up.pre_quant_scale()
+          ? "gate and up apart: each has a pre_quant_scale of its own"
           : "gate and up apart: the gate is " + gate.stored + ", up is " + up.stored;
   const LinearOutput output{.dtype = mode.activations()};
   std::vector<HostWeights> part;
@@ -203,7 +216,9 @@ size_t GateUp::scratch_bytes(int64_t max_m) const {
 
 void GateUp::run(ModelOps& ops, OpSite site, const LinearArgs& args) {
   if (fused_) {
-    ops.linear(site, *fused_, args);
+    LinearArgs scaled = args;
+    scaled.a = input_.of(ops, site, args.a);
+    ops.linear(site, *fused_, scaled);
     return;
   }
   const MutableMatrixView& c = args.c;

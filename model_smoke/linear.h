@@ -122,6 +122,21 @@ std::unique_ptr<LinearOp> make_gate_up_op(const Context& ctx, const ComputeMode&
 class ModelOps;
 struct OpSite;
 
+/// What an op multiplies, where AWQ has factors for the columns of its input: a file that was made
+/// with them has weights divided by them.
+class ScaledInput {
+ public:
+  ScaledInput() = default;
+  explicit ScaledInput(std::vector<float> factors) : factors_(std::move(factors)) {}
+
+  /// `a` itself where there are no factors; else a buffer that the next call uses again.
+  MatrixView of(ModelOps& ops, OpSite site, MatrixView a);
+
+ private:
+  std::vector<float> factors_;
+  Tensor scaled_;
+};
+
 /// Linear modules that read the same input and write neighbouring columns of one output.
 class Linear {
  public:
@@ -132,7 +147,7 @@ class Linear {
   int64_t n() const noexcept { return n_; }
   const LinearOutput& output() const noexcept { return output_; }
   size_t scratch_bytes(int64_t max_m) const;
-  void run(ModelOps& ops, OpSite site, const LinearArgs& args) const;
+  void run(ModelOps& ops, OpSite site, const LinearArgs& args);
   /// Every op behind this module, for summaries.
   std::vector<const LinearOp*> ops() const;
 
@@ -141,6 +156,7 @@ class Linear {
     std::unique_ptr<LinearOp> op;
     int64_t first_column;
     int64_t n;
+    ScaledInput input;
   };
   std::vector<Part> parts_;
   LinearOutput output_;
@@ -161,6 +177,7 @@ class GateUp {
 
  private:
   std::unique_ptr<LinearOp> fused_;
+  ScaledInput input_;  // of the fused op
   Linear gate_, up_;
   Tensor gate_out_, up_out_;
 };

@@ -54,7 +54,8 @@ Tensor dequantized_fp4(const HostFp4& w) {
     for (int64_t c = 0; c < w.k; ++c) {
       const int pair = static_cast<int>(reference::load(codes, r, c / 2));
       const auto code = static_cast<uint8_t>(c % 2 == 0 ? pair & 15 : pair >> 4);
-      const double exact = reference::e2m1_to_double(code) * reference::load(scale, r, c / 16);
+      const double exact =
+          reference::e2m1_to_double(code) * reference::load(scale, r, c / kNvfp4Block);
       out.row<float>(r)[c] = static_cast<float>(exact) * global;
     }
   }

@@ -45,6 +45,10 @@ void DirectOps::silu_mul(OpSite, MatrixView gate, MatrixView up, MutableMatrixVi
   smoke::silu_mul(exec_, gate, up, y);
 }
 
+void DirectOps::scale_columns(OpSite, MatrixView x, VectorView factors, MutableMatrixView y) {
+  smoke::scale_columns(exec_, x, factors, y);
+}
+
 void DirectOps::linear(OpSite, const LinearOp& op, const LinearArgs& args) {
   op.run(args.a, args.c, args.scratch);
 }

@@ -37,6 +37,9 @@ class ModelOps {
                           DeltaState& state) = 0;
   virtual void gated_norm(OpSite site, const GatedNormArgs& args) = 0;
   virtual void silu_mul(OpSite site, MatrixView gate, MatrixView up, MutableMatrixView y) = 0;
+  /// What goes into a projection, times a factor for each column.
+  virtual void scale_columns(OpSite site, MatrixView x, VectorView factors,
+                             MutableMatrixView y) = 0;
   /// The op's own name says where it is.
   virtual void linear(OpSite site, const LinearOp& op, const LinearArgs& args) = 0;
 };
@@ -57,6 +60,7 @@ class DirectOps final : public ModelOps {
                   DeltaState& state) override;
   void gated_norm(OpSite site, const GatedNormArgs& args) override;
   void silu_mul(OpSite site, MatrixView gate, MatrixView up, MutableMatrixView y) override;
+  void scale_columns(OpSite site, MatrixView x, VectorView factors, MutableMatrixView y) override;
   void linear(OpSite site, const LinearOp& op, const LinearArgs& args) override;
 
  private:

@@ -23,12 +23,13 @@ const TensorView* find_in(const Checkpoint& c, std::string_view module, std::str
 constexpr const char* kQuantSuffixes[] = {
     ".qweight",           ".qzeros",         ".scales",           ".g_idx",
     ".weight_packed",     ".weight_g_idx",   ".weight_shape",     ".weight_scale",
-    ".weight_zero_point", ".weight_scale_2", ".weight_scale_inv", ".weight_global_scale"};
+    ".weight_zero_point", ".weight_scale_2", ".weight_scale_inv", ".weight_global_scale",
+    ".pre_quant_scale"};
 
 // Tensors of formats that the config does not have. A weight beside one of them has two readings
 // (loading-rules.md A8), so neither is taken. `own`: those of the config's format; null: none.
 void refuse_other_formats(const Checkpoint& c, std::string_view module,
-                          std::initializer_list<const char*> own, const char* formats) {
+                          std::initializer_list<const char*> own, const std::string& formats) {
   for (const std::string_view suffix : kQuantSuffixes) {
     const TensorView* other = find_in(c, module, suffix);
     const bool is_own = std::any_of(own.begin(), own.end(), [suffix](const char* name) {
@@ -84,8 +85,13 @@ bool is_plain_float(FileDType t) {
 
 }  // namespace
 
+bool QuantConfig::is_target(std::string_view module) const {
+  if (method_ == QuantMethod::kModelOptMixed) return modelopt_scheme_of(module) != nullptr;
+  return targets_.find(module) != nullptr;
+}
+
 bool QuantConfig::lists_quantize(std::string_view module) const {
-  return targets_.find(module) != nullptr && excluded_by(module) == nullptr;
+  return is_target(module) && excluded_by(module) == nullptr;
 }
 
 std::string QuantConfig::verdict_text(std::string_view module) const {
@@ -95,6 +101,12 @@ std::string QuantConfig::verdict_text(std::string_view module) const {
                              : method_ == QuantMethod::kAwq ? "modules_to_not_convert entry"
                                                             : std::string(ignore_key_) + " entry";
     return "the " + list + " \"" + printable(*entry) + "\"";
+  }
+  if (method_ == QuantMethod::kModelOptMixed) {
+    std::string entry;
+    const ModelOptScheme* scheme = modelopt_scheme_of(module, &entry);
+    if (scheme == nullptr) return "no quantized_layers entry for it";
+    return "the quantized_layers entry \"" + printable(entry) + "\", " + scheme->algorithm;
   }
   if (const ModulePattern* p = targets_.find(module)) {
     return "the target \"" + p->text() + "\" and no " + ignore_key_ + " entry for it";
@@ -144,11 +156,22 @@ ModuleFormat QuantConfig::int4_format_of(std::string_view module,
 
 // The writers of fp8 and ModelOpt files leave modules out that no list names (routers, gates, in
 // DeepSeek's files every module that is not quantized): a plain `weight` has one reading.
-// compressed-tensors names every module that is not quantized.
+// compressed-tensors names every module that is not quantized, MIXED_PRECISION every one that is.
 ModuleFormat QuantConfig::float_format_of(std::string_view module,
                                           const Checkpoint& checkpoint) const {
+  const QuantMethod method = method_of(module);
   const FloatNames names = float_names(*this, module, checkpoint);
-  refuse_other_formats(checkpoint, module, {names.codes, names.scale, names.global}, kFloatFormats);
+  const auto because = [&] { return ", because " + file_ + " has " + verdict_text(module); };
+  const TensorView* factors = find_in(checkpoint, module, ".pre_quant_scale");
+  if (factors != nullptr && is_modelopt(method) && names.pre_quant_scale == nullptr) {
+    throw InputError(factors->file, factors->name,
+                     "quant_algo NVFP4_AWQ of a module whose input has factors",
+                     modelopt_scheme_of(module)->algorithm + " in " + file_);
+  }
+  refuse_other_formats(checkpoint, module,
+                       {names.codes, names.scale, names.global, names.pre_quant_scale},
+                       method_ == QuantMethod::kModelOptMixed ? kFloatFormats + because()
+                                                              : std::string(kFloatFormats));
   const bool packed = std::string_view(names.codes) != ".weight";
   const TensorView* weight = find_in(checkpoint, module, ".weight");
   const TensorView* codes = packed ? find_in(checkpoint, module, names.codes) : weight;
@@ -157,9 +180,8 @@ ModuleFormat QuantConfig::float_format_of(std::string_view module,
                      describe(*codes) + " beside " + weight->name + " " + describe(*weight),
                      "one reading of two would be a guess");
   }
-  const TensorView* scale = find_in(checkpoint, module, names.scale);
-  const auto because = [&] { return ", because " + file_ + " has " + verdict_text(module); };
-  if (codes != nullptr && codes->dtype == (is_fp8(method_) ? FileDType::kF8E4M3 : FileDType::kU8)) {
+  const char* const coded = is_fp8(method) ? "F8_E4M3" : is_fp4(method) ? "U8" : nullptr;
+  if (codes != nullptr && coded != nullptr && to_string(codes->dtype) == std::string(coded)) {
     for (const char* suffix : {names.scale, names.global}) {
       if (suffix == nullptr || find_in(checkpoint, module, suffix) != nullptr) continue;
       throw InputError(codes->file, std::string(module) + suffix,
@@ -167,14 +189,14 @@ ModuleFormat QuantConfig::float_format_of(std::string_view module,
     }
     if (!lists_quantize(module)) {
       throw InputError(codes->file, codes->name, "a plain weight" + because(),
-                       describe(*codes) + " with " + scale->name);
+                       describe(*codes) + " with " + std::string(module) + names.scale);
     }
     if (codes->shape.size() != 2 || codes->elements() == 0) {
       throw InputError(codes->file, codes->name, "a matrix that is not empty", describe(*codes));
     }
-    return is_fp8(method_) ? ModuleFormat::kFp8 : ModuleFormat::kFp4;
+    return is_fp8(method) ? ModuleFormat::kFp8 : ModuleFormat::kFp4;
   }
-  for (const char* suffix : {names.scale, names.global}) {
+  for (const char* suffix : {names.scale, names.global, names.pre_quant_scale}) {
     const TensorView* part = suffix != nullptr ? find_in(checkpoint, module, suffix) : nullptr;
     if (part == nullptr) continue;
     if (weight == nullptr) {
@@ -187,14 +209,17 @@ ModuleFormat QuantConfig::float_format_of(std::string_view module,
   const TensorView& plain = require_weight(checkpoint, module);
   if (!is_plain_float(plain.dtype)) {
     throw InputError(plain.file, plain.name,
-                     std::string("dtype BF16, F16, F32 or ") + (is_fp8(method_) ? "F8_E4M3" : "U8"),
+                     coded != nullptr ? std::string("dtype BF16, F16, F32 or ") + coded
+                                      : "dtype BF16, F16 or F32" + because(),
                      describe(plain));
   }
-  const bool names_all = method_ == QuantMethod::kCompressedTensorsFp8 ||
+  const bool lists_codes = method_ == QuantMethod::kModelOptMixed;
+  const bool names_all = lists_codes || method_ == QuantMethod::kCompressedTensorsFp8 ||
                          method_ == QuantMethod::kCompressedTensorsNvfp4;
   if (names_all && lists_quantize(module)) {
     throw InputError(plain.file, plain.name, "codes with scales" + because(), describe(plain),
-                     "add the module to ignore if it is meant to be plain");
+                     lists_codes ? "take the entry out if the module is meant to be plain"
+                                 : "add the module to ignore if it is meant to be plain");
   }
   return ModuleFormat::kPlain;
 }
@@ -214,7 +239,9 @@ ModuleDecision QuantConfig::decide(std::string_view module, const Checkpoint& ch
 
 ModuleFormat QuantConfig::format_of(std::string_view module, const Checkpoint& checkpoint) const {
   if (is_int4(method_)) return int4_format_of(module, checkpoint);
-  if (is_fp8(method_) || is_fp4(method_)) return float_format_of(module, checkpoint);
+  if (is_fp8(method_) || is_fp4(method_) || method_ == QuantMethod::kModelOptMixed) {
+    return float_format_of(module, checkpoint);
+  }
   refuse_other_formats(checkpoint, module, {".weight_scale"}, kFormats);
   const TensorView& weight = require_weight(checkpoint, module);
   const TensorView* scale = find_in(checkpoint, module, ".weight_scale");

@@ -88,6 +88,8 @@ const char* to_string(QuantMethod method) noexcept {
       return "modelopt FP8";
     case QuantMethod::kModelOptNvfp4:
       return "modelopt NVFP4";
+    case QuantMethod::kModelOptMixed:
+      return "modelopt MIXED_PRECISION";
     case QuantMethod::kCompressedTensorsNvfp4:
       return "compressed-tensors nvfp4-pack-quantized";
     case QuantMethod::kGptq:
@@ -112,12 +114,23 @@ QuantConfig QuantConfig::load(const ModelDir& dir) {
   }
   QuantConfig q = parse(config, file);
   constexpr char kNested[] = "hf_quant_config.json";
-  if (!dir.exists(kNested)) return q;
-  const Json nested = parse_json(dir.read_text(kNested, kMaxConfigBytes), dir.label(kNested));
-  QuantConfig other = parse_nested(nested, dir.label(kNested));
-  if (q.method_ == QuantMethod::kNone) return other;
-  q.hold_against_nested(other);
-  if (q.kv_ == KvAlgorithm::kNone) q.kv_ = other.kv_;
+  if (dir.exists(kNested)) {
+    const Json nested = parse_json(dir.read_text(kNested, kMaxConfigBytes), dir.label(kNested));
+    QuantConfig other = parse_nested(nested, dir.label(kNested));
+    if (q.method_ == QuantMethod::kNone) {
+      q = std::move(other);
+    } else {
+      q.hold_against_nested(other);
+      // What one file alone says counts.
+      if (q.kv_ == KvAlgorithm::kNone) q.kv_ = other.kv_;
+      if (q.layers_.empty()) q.layers_ = std::move(other.layers_);
+    }
+  }
+  if (q.method_ == QuantMethod::kModelOptMixed && q.layers_.empty()) {
+    throw InputError(q.file_, q.at_ + ".quantized_layers",
+                     "the algorithm of each quantized module, because of MIXED_PRECISION",
+                     "none, and none in hf_quant_config.json");
+  }
   return q;
 }
 
@@ -172,15 +185,17 @@ std::vector<std::string> QuantConfig::unmatched_entries(const Checkpoint& checkp
   for (const std::string& module : modules) {
     for (const std::string_view part : parts_of(module)) parts.emplace(part);
   }
+  const auto has_or_is_above = [&](const std::string& name) {
+    const auto below = modules.lower_bound(name + ".");
+    return modules.contains(name) || (below != modules.end() && below->starts_with(name + "."));
+  };
   const auto is_known = [&](const ModulePattern& p) {
     if (!p.is_name()) {
       return std::any_of(modules.begin(), modules.end(),
                          [&](const std::string& m) { return p.matches(m); });
     }
     if (ignore_.matches_parts() && parts.contains(p.name())) return true;
-    const auto below = modules.lower_bound(p.name() + ".");
-    return modules.contains(p.name()) ||
-           (below != modules.end() && below->starts_with(p.name() + "."));
+    return has_or_is_above(p.name());
   };
   std::vector<std::string> warnings;
   const auto report = [&](const char* key, const std::string& text) {
@@ -192,6 +207,9 @@ std::vector<std::string> QuantConfig::unmatched_entries(const Checkpoint& checkp
   }
   for (const Rule& rule : dynamic_) {
     if (!is_known(rule.pattern)) report("dynamic", rule.text);
+  }
+  for (const auto& [name, scheme] : layers_) {
+    if (!has_or_is_above(name)) report("quantized_layers", name);
   }
   for (const std::string& part : substrings_) {
     const bool known = std::any_of(modules.begin(), modules.end(),

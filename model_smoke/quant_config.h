@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,36 +13,10 @@
 #include "model_smoke/kv_scales.h"
 #include "model_smoke/model_dir.h"
 #include "model_smoke/module_pattern.h"
+#include "model_smoke/quant_method.h"
 #include "quern/int4_weights.h"
 
 namespace quern::smoke {
-
-enum class QuantMethod : uint8_t {
-  kNone,
-  kW8A8Int8,                ///< quant_method "w8a8_int8"
-  kCompressedTensorsInt8,   ///< quant_method "compressed-tensors", format "int-quantized"
-  kFp8,                     ///< quant_method "fp8", e4m3: scales of blocks, rows or matrices
-  kCompressedTensorsFp8,    ///< quant_method "compressed-tensors", format "float-quantized"
-  kModelOptFp8,             ///< quant_method "modelopt", quant_algo FP8
-  kModelOptNvfp4,           ///< quant_method "modelopt", quant_algo NVFP4
-  kCompressedTensorsNvfp4,  ///< quant_method "compressed-tensors", format "nvfp4-pack-quantized"
-  kGptq,                    ///< quant_method "gptq", 4 bits
-  kAwq,                     ///< quant_method "awq", version "gemm", 4 bits
-  kCompressedTensorsInt4,   ///< quant_method "compressed-tensors", format "pack-quantized", 4 bits
-};
-const char* to_string(QuantMethod method) noexcept;
-constexpr bool is_int4(QuantMethod m) noexcept {
-  return m >= QuantMethod::kGptq;
-}
-constexpr bool is_int8(QuantMethod m) noexcept {
-  return m == QuantMethod::kW8A8Int8 || m == QuantMethod::kCompressedTensorsInt8;
-}
-constexpr bool is_fp8(QuantMethod m) noexcept {
-  return m >= QuantMethod::kFp8 && m <= QuantMethod::kModelOptFp8;
-}
-constexpr bool is_fp4(QuantMethod m) noexcept {
-  return m == QuantMethod::kModelOptNvfp4 || m == QuantMethod::kCompressedTensorsNvfp4;
-}
 
 /// How one linear module is stored.
 enum class ModuleFormat : uint8_t {
@@ -67,12 +43,24 @@ struct Int4Scheme {
   bool operator==(const Int4Scheme&) const = default;
 };
 
+/// Columns of K that share an e4m3 scale of NVFP4.
+inline constexpr int64_t kNvfp4Block = 16;
+
 /// How many scales e4m3 weights have.
 struct Fp8Scheme {
   enum class Scales : uint8_t { kBlock, kTensor, kChannel, kTensorOrChannel };
   Scales scales = Scales::kTensorOrChannel;
   int64_t block_n = 0, block_k = 0;  ///< kBlock
   bool operator==(const Fp8Scheme&) const = default;
+};
+
+/// What ModelOpt's quant_algo says of a module, or of all.
+struct ModelOptScheme {
+  std::string algorithm;                    ///< as the file has it
+  QuantMethod method = QuantMethod::kNone;  ///< kModelOptFp8 or kModelOptNvfp4
+  Fp8Scheme fp8;
+  bool pre_quant_scale = false;  ///< the input may have a factor for each column of K (AWQ)
+  bool operator==(const ModelOptScheme&) const = default;
 };
 
 /// The quantization_config of config.json, and ModelOpt's hf_quant_config.json.
@@ -84,12 +72,16 @@ class QuantConfig {
   static QuantConfig parse_nested(const Json& json, const std::string& file);
 
   QuantMethod method() const noexcept { return method_; }
+  /// That of one module: with kModelOptMixed each has its own, and kNone is none.
+  QuantMethod method_of(std::string_view module) const;
   const std::string& file() const noexcept { return file_; }
   /// Without its directory.
   std::string file_name() const { return file_.substr(file_.rfind('/') + 1); }
   /// Throws InputError where the config has nothing that this build computes for the module.
   Int4Scheme int4_scheme_of(std::string_view module) const;
   Fp8Scheme fp8_scheme_of(std::string_view module) const;
+  /// Whether its input may have a `pre_quant_scale`.
+  bool pre_quant_scale_of(std::string_view module) const;
   KvAlgorithm kv_algorithm() const noexcept { return kv_; }
 
   /// How linear module `module` ("model.layers.0.mlp.up_proj") is stored: by what the files hold
@@ -110,6 +102,7 @@ class QuantConfig {
  private:
   /// What the lists say of a module, for messages.
   std::string verdict_text(std::string_view module) const;
+  bool is_target(std::string_view module) const;
   bool lists_quantize(std::string_view module) const;
   ModuleFormat int4_format_of(std::string_view module, const Checkpoint& checkpoint) const;
   ModuleFormat float_format_of(std::string_view module, const Checkpoint& checkpoint) const;
@@ -139,8 +132,17 @@ class QuantConfig {
   /// `nested`: hf_quant_config.json's "quantization", which must say more.
   void read_modelopt(const JsonNode& quant, bool nested);
   void read_modelopt_groups(const JsonNode& groups);
+  void read_quantized_layers(const JsonNode& layers, const JsonNode& quant, bool nested);
+  /// The names of a group and its number of bits must be those of quantized_layers.
+  void hold_group_against_layers(const JsonNode& group) const;
+  /// The scheme of a ModelOpt module, and the entry of quantized_layers that says so (none where
+  /// one algorithm serves all); null: there is none. Entries that match and differ, for the module,
+  /// what is above it, or what it is joined of or into, are an InputError.
+  const ModelOptScheme* modelopt_scheme_of(std::string_view module,
+                                           std::string* entry = nullptr) const;
   /// Both forms must say the same.
   void hold_against_nested(const QuantConfig& nested) const;
+  void hold_layers_against(const QuantConfig& nested) const;
 
   std::string file_;
   QuantMethod method_ = QuantMethod::kNone;
@@ -149,9 +151,12 @@ class QuantConfig {
   std::string at_ = "quantization_config";  ///< where it is in the file, for messages
   const char* ignore_key_ = "ignore";       ///< for messages
   KvAlgorithm kv_ = KvAlgorithm::kNone;
-  std::string kv_text_;  ///< as the file has it, with its key: "kv_cache_quant_algo, FP8"
-  Int4Scheme int4_;      ///< of every module but for `dynamic` and `groups_`
-  Fp8Scheme fp8_;        ///< of every module but for `groups_`
+  std::string kv_text_;      ///< as the file has it, with its key: "kv_cache_quant_algo, FP8"
+  Int4Scheme int4_;          ///< of every module but for `dynamic` and `groups_`
+  Fp8Scheme fp8_;            ///< of every module but for `groups_`
+  ModelOptScheme modelopt_;  ///< of every module, but with kModelOptMixed
+  /// quantized_layers; names without "language_model."
+  std::map<std::string, ModelOptScheme, std::less<>> layers_;
   std::vector<Rule> dynamic_;
   std::vector<std::string> substrings_;  ///< AWQ's modules_to_not_convert
   struct Group {

@@ -1,4 +1,7 @@
 // compressed-tensors: int8 and int4 integers, e4m3 and NVFP4.
+#include <charconv>
+#include <system_error>
+
 #include <nlohmann/json.hpp>
 
 #include "model_smoke/input_error.h"
@@ -100,14 +103,50 @@ void check_float_weights(const JsonNode& w, int64_t bits) {
   if (w.bool_or("dynamic", false)) w.at("dynamic").fail("false");
 }
 
+/// [128, 128], which older writers spelled "128x128".
+Fp8Scheme read_block_structure(const JsonNode& at) {
+  constexpr char kExpected[] = "two sizes, of N and of K";
+  Fp8Scheme scheme{.scales = Fp8Scheme::Scales::kBlock};
+  if (at.value().is_string()) {
+    const std::string& text = at.as_string();
+    const char* const end = text.data() + text.size();
+    const auto n = std::from_chars(text.data(), end, scheme.block_n);
+    if (n.ec != std::errc() || n.ptr == end || *n.ptr != 'x') at.fail(kExpected);
+    const auto k = std::from_chars(n.ptr + 1, end, scheme.block_k);
+    if (k.ec != std::errc() || k.ptr != end) at.fail(kExpected);
+  } else {
+    at.require_array();
+    if (at.size() != 2) at.fail(kExpected);
+    scheme.block_n = at.element(0).as_int(1, INT32_MAX);
+    scheme.block_k = at.element(1).as_int(1, INT32_MAX);
+  }
+  for (const int64_t size : {scheme.block_n, scheme.block_k}) {
+    if (size < 1 || size > INT32_MAX) at.fail(kExpected);
+  }
+  return scheme;
+}
+
+// The strategies of compressed-tensors, each with the key that belongs to it and no other.
 Fp8Scheme read_fp8_group(const JsonNode& group) {
+  constexpr char kStrategies[] = "tensor, channel, group or block";
   check_float_activations(group, 8);
   const JsonNode w = group.at("weights", "a scheme of 8-bit floating point");
   check_float_weights(w, 8);
-  const std::string strategy = w.at("strategy", "tensor or channel").as_string();
-  if (strategy != "tensor" && strategy != "channel") w.at("strategy").fail("tensor or channel");
-  for (const char* key : {"group_size", "block_structure"}) {
-    if (const auto set = w.find(key)) set->fail("null with strategy " + strategy);
+  const std::string strategy = w.at("strategy", kStrategies).as_string();
+  const bool by_group = strategy == "group", by_block = strategy == "block";
+  if (!by_group && !by_block && strategy != "tensor" && strategy != "channel") {
+    w.at("strategy").fail(kStrategies);
+  }
+  if (const auto set = w.find("group_size"); set && !by_group) {
+    const bool all_of_k = strategy == "channel" && set->value() == -1;
+    if (!all_of_k) set->fail("null with strategy " + strategy);
+  }
+  if (const auto set = w.find("block_structure"); set && !by_block) {
+    set->fail("null with strategy " + strategy);
+  }
+  if (by_block) return read_block_structure(w.at("block_structure", "two sizes, of N and of K"));
+  if (by_group) {
+    return {Fp8Scheme::Scales::kBlock, 1, w.int_at("group_size", 1, INT32_MAX)};
   }
   return {.scales =
               strategy == "tensor" ? Fp8Scheme::Scales::kTensor : Fp8Scheme::Scales::kChannel};

@@ -109,7 +109,7 @@ void Qwen3_5::forward_block(Span<const int64_t> ids, ModelCache& cache,
 }
 
 void Qwen3_5::run_attention(ModelOps& ops, int64_t index, LayerCache& cache, int64_t position) {
-  const FullAttention& w = *layers_[static_cast<size_t>(index)].attention;
+  FullAttention& w = *layers_[static_cast<size_t>(index)].attention;
   const int64_t count = normed_.rows(), d = config_.head_dim;
   const int64_t heads = config_.num_attention_heads, kv_heads = config_.num_key_value_heads;
   const DType type = mode_.activations();
@@ -147,7 +147,7 @@ void Qwen3_5::run_attention(ModelOps& ops, int64_t index, LayerCache& cache, int
 
 void Qwen3_5::run_delta_net(ModelOps& ops, int64_t index, LayerCache& cache,
                             const ForwardOptions& options) {
-  const DeltaNet& w = *layers_[static_cast<size_t>(index)].delta_net;
+  DeltaNet& w = *layers_[static_cast<size_t>(index)].delta_net;
   const int64_t count = normed_.rows(), channels = delta_shape_.channels();
   const int64_t heads = delta_shape_.value_heads, dv = delta_shape_.value_dim;
   const DType type = mode_.activations();

@@ -38,6 +38,10 @@ struct HostWeights {
   int64_t k() const noexcept {
     return int4 ? int4->k : fp8 ? fp8->k : fp4 ? fp4->k : values.cols();
   }
+  /// Of the columns of K of the input; empty: none.
+  std::vector<float> pre_quant_scale() const {
+    return fp4 ? fp4->form.pre_quant_scale : std::vector<float>();
+  }
   /// In memory, without biases.
   size_t bytes() const noexcept;
   VectorView scale_view() const noexcept {

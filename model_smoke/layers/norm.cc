@@ -106,6 +106,20 @@ void silu_mul(LayerExec& exec, MatrixView gate, MatrixView up, MutableMatrixView
   });
 }
 
+void scale_columns(LayerExec& exec, MatrixView x, VectorView factors, MutableMatrixView y) {
+  require(x.rows == y.rows && x.cols == y.cols && x.dtype == y.dtype && factors.size == x.cols &&
+              factors.dtype == DType::kF32,
+          "scale_columns: shapes or types differ");
+  const float* factor = static_cast<const float*>(factors.data);
+  with_element_type(y.dtype, [&]<typename T>(T) {
+    exec.for_each(y.rows, 0, [&](int64_t row, float*) {
+      const T* in = row_of<T>(x, row);
+      T* out = row_of<T>(y, row);
+      for (int64_t i = 0; i < y.cols; ++i) out[i] = from_float<T>(to_float(in[i]) * factor[i]);
+    });
+  });
+}
+
 void add_in_place(LayerExec& exec, MutableMatrixView h, MatrixView x) {
   require(h.rows == x.rows && h.cols == x.cols && h.dtype == x.dtype,
           "add_in_place: shapes or types differ");

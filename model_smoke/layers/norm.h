@@ -27,6 +27,9 @@ void gated_rms_norm(LayerExec& exec, HeadView x, HeadView z, VectorView w, float
 /// y = round(silu(gate) * up). y may be gate.
 void silu_mul(LayerExec& exec, MatrixView gate, MatrixView up, MutableMatrixView y);
 
+/// y = round(x * factors), a factor (f32) for each column, the product in f32.
+void scale_columns(LayerExec& exec, MatrixView x, VectorView factors, MutableMatrixView y);
+
 /// h = round(h + x).
 void add_in_place(LayerExec& exec, MutableMatrixView h, MatrixView x);
 

@@ -23,6 +23,7 @@ Comparison check_embed(MatrixView table, Span<const int64_t> ids, MatrixView y);
 Comparison check_rms_norm(const NormArgs& args);
 Comparison check_gated_norm(const GatedNormArgs& args);
 Comparison check_silu_mul(MatrixView gate, MatrixView up, MatrixView y);
+Comparison check_scale_columns(MatrixView x, VectorView factors, MatrixView y);
 /// The table is checked with it: angles come from its theta and first position.
 Comparison check_rope(const RopeTable& table, HeadView before, HeadView after);
 /// Rows [first_position, + k.rows) of the cache.

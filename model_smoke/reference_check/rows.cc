@@ -103,6 +103,18 @@ Comparison check_silu_mul(MatrixView gate, MatrixView up, MatrixView y) {
   return check.result();
 }
 
+/// One product in f32: exact in double, off by u of itself.
+Comparison check_scale_columns(MatrixView x, VectorView factors, MatrixView y) {
+  ElementCheck check(y.dtype);
+  for (int64_t t = 0; t < y.rows; ++t) {
+    for (int64_t i = 0; i < y.cols; ++i) {
+      const double product = reference::load(x, t, i) * reference::load(factors, i);
+      check.add(t, i, reference::load(y, t, i), {product, kU * std::fabs(product) + kTiny});
+    }
+  }
+  return check.result();
+}
+
 /// The angles are part of the model: f32(position) * f32(theta^(-2j / R)) in f32, its cos and sin
 /// rounded to the activation type. Two products and a sum: each product is off by u of itself, the
 /// sum by u of the result, so 2 u (|a c| + |b s|) covers both, fused or not.

@@ -83,6 +83,10 @@ class BreakingOps final : public ModelOps {
     inner_.silu_mul(site, gate, up, y);
     if (hit("silu_mul", site)) flip(y);
   }
+  void scale_columns(OpSite site, MatrixView x, VectorView factors, MutableMatrixView y) override {
+    inner_.scale_columns(site, x, factors, y);
+    if (hit("scale_columns", site)) flip(y);
+  }
   void linear(OpSite site, const LinearOp& op, const LinearArgs& args) override {
     const bool breaks = fault_.op == "linear" && fault_.layer == site.layer &&
                         op.name().find(fault_.module) != std::string::npos;

@@ -205,6 +205,17 @@ struct FaultCase {
   const char* op;  ///< what the record calls it
 };
 
+/// One that runs the op.
+TestModel model_for(const std::string& op) {
+  if (op == "silu_mul") return test::mixed_model("mlp.up_proj");
+  if (op != "scale_columns") return test::tiny_model();
+  TestModel awq = test::tiny_float_model({.file = test::FloatFile::kModelOptNvfp4});
+  awq.config["quantization_config"]["quant_algo"] = "NVFP4_AWQ";
+  awq.tensors.push_back(
+      test::pre_quant_scale("model.layers.0.mlp.down_proj", std::vector<float>(24, 1.25f)));
+  return awq;
+}
+
 class Faults : public Compare, public testing::WithParamInterface<FaultCase> {};
 
 /// One flipped bit in one element, in prefill and in every decode step: exactly that op is named,
@@ -212,7 +223,7 @@ class Faults : public Compare, public testing::WithParamInterface<FaultCase> {};
 TEST_P(Faults, AreNamed) {
   const FaultCase& c = GetParam();
   const TempDir dir;
-  (c.fault.op == "silu_mul" ? test::mixed_model("mlp.up_proj") : test::tiny_model()).write(dir);
+  model_for(c.fault.op).write(dir);
   Loaded loaded(dir.path());
   BreakingOps ops(loaded.model().direct_ops(), c.fault);
   std::vector<OpRecord> differing;
@@ -258,6 +269,7 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"delta_state", {"delta_rule", 0, "linear_attn", "state"}, "delta_rule"},
         FaultCase{"gated_norm", {"gated_rms_norm", 0, "linear_attn.norm"}, "gated_rms_norm"},
         FaultCase{"silu_mul", {"silu_mul", 0, "mlp"}, "silu_mul"},
+        FaultCase{"pre_quant_scale", {"scale_columns", 0, "mlp"}, "scale_columns"},
         FaultCase{"qkvz", {"linear", 0, "in_proj_qkv"}, "bf16_gemm"},
         FaultCase{"ba", {"linear", 0, "in_proj_b"}, "bf16_gemm"},
         FaultCase{"delta_out", {"linear", 0, "linear_attn.out_proj"}, "bf16_gemm+residual"},

@@ -9,21 +9,16 @@
 #include "model_smoke/checkpoint.h"
 #include "model_smoke/input_error.h"
 #include "model_smoke/quant_config.h"
+#include "tests/model_smoke/load_outcome.h"
 #include "tests/model_smoke/test_model.h"
 
 namespace quern::smoke {
 namespace {
 
+using test::expect_says;
 using test::Json;
 using test::TempDir;
 using test::TestModel;
-
-void expect_says(const std::string& text, const std::vector<std::string>& parts,
-                 const std::string& what) {
-  for (const std::string& part : parts) {
-    EXPECT_NE(text.find(part), std::string::npos) << what << ": no \"" << part << "\" in: " << text;
-  }
-}
 
 QuantConfig nested(const Json& exclude) {
   Json json = {{"quantization", {{"quant_algo", "NVFP4"}, {"group_size", 16}}}};

@@ -10,7 +10,7 @@
 #include "model_smoke/metrics.h"
 #include "model_smoke/session.h"
 #include "tests/model_smoke/float_model.h"
-#include "tests/model_smoke/int4_model.h"
+#include "tests/model_smoke/load_outcome.h"
 #include "tests/support/source_dir.h"
 
 namespace quern::smoke {
@@ -19,6 +19,7 @@ namespace {
 using test::BendMatrix;
 using test::FloatFile;
 using test::FloatMatrix;
+using test::jit_modes;
 using test::logits_of;
 using test::Mode;
 using test::TempDir;
@@ -30,20 +31,6 @@ constexpr char kNvfp4[] = "/model_smoke/checkpoints/qwen35_docs.nvfp4_all";
 constexpr char kFp8Block[] = "/../shared/goldens/public/qwen35_dense.fp8_block";
 
 const Mode kF32{"reference", "f32"}, kBF16{"reference", "bf16"};
-
-/// Every level of kernels that runs here.
-std::vector<Mode> jit_runs() {
-  std::vector<Mode> all;
-  if (Context().isa() >= IsaLevel::kAvx512) all.push_back({"jit", "bf16", "avx512"});
-  if (Context().isa() >= IsaLevel::kAmx) all.push_back({"jit", "bf16", "amx"});
-  return all;
-}
-
-std::vector<float> logits(const TestModel& model, const Mode& run) {
-  const TempDir dir;
-  model.write(dir);
-  return logits_of(dir.path(), run);
-}
 
 double distance(const std::vector<float>& actual, const std::vector<float>& expected) {
   LogitStats stats;
@@ -70,22 +57,25 @@ void expect_plain_logits(const std::string& source, const std::vector<FloatFile>
                          const BendMatrix& bend) {
   const std::string path = quern::test::source_dir() + source;
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is no part of the tree";
-  const std::vector<float> expected = logits(reencoded_float(path, FloatFile::kPlain, bend), kF32);
+  const std::vector<float> expected =
+      logits_of(reencoded_float(path, FloatFile::kPlain, bend), kF32);
   for (const FloatFile file : files) {
-    EXPECT_EQ(logits(reencoded_float(path, file, bend), kF32), expected) << name_of(file);
+    EXPECT_EQ(logits_of(reencoded_float(path, file, bend), kF32), expected) << name_of(file);
   }
   // Kernels: all forms alike.
-  for (const Mode& run : jit_runs()) {
-    const std::vector<float> first = logits(reencoded_float(path, files.front(), bend), run);
+  for (const Mode& run : jit_modes()) {
+    const std::vector<float> first = logits_of(reencoded_float(path, files.front(), bend), run);
     for (const FloatFile file : files) {
-      EXPECT_EQ(logits(reencoded_float(path, file, bend), run), first) << name_of(file) << run.isa;
+      EXPECT_EQ(logits_of(reencoded_float(path, file, bend), run), first)
+          << name_of(file) << run.isa;
     }
     EXPECT_LE(distance(first, expected), 0.04) << run.isa;
   }
 }
 
+/// fp8's `weight_scale_inv` and compressed-tensors' strategy "block".
 TEST(LoadingRules, D_Fp8Block) {
-  expect_plain_logits(kFp8Block, {FloatFile::kFp8Block}, {});
+  expect_plain_logits(kFp8Block, {FloatFile::kFp8Block, FloatFile::kCtFp8}, {});
 }
 TEST(LoadingRules, D_Fp8PerTensor) {
   expect_plain_logits(kFp8Block, {FloatFile::kFp8, FloatFile::kCtFp8}, powers_of_two(false));
@@ -102,15 +92,15 @@ TEST(LoadingRules, D_ModelOptFp8) {
 void expect_source_logits(const std::vector<FloatFile>& files, const BendMatrix& bend) {
   const std::string path = quern::test::source_dir() + kNvfp4;
   const TestModel source = reencoded_float(path, FloatFile::kModelOptNvfp4, bend);
-  std::vector<Mode> runs = jit_runs();
+  std::vector<Mode> runs = jit_modes();
   runs.insert(runs.end(), {kF32, kBF16});
   for (const Mode& run : runs) {
-    const std::vector<float> expected = logits(source, run);
+    const std::vector<float> expected = logits_of(source, run);
     if (!bend) {
       EXPECT_EQ(expected, logits_of(path, run));
     }
     for (const FloatFile file : files) {
-      EXPECT_EQ(logits(reencoded_float(path, file, bend), run), expected) << name_of(file);
+      EXPECT_EQ(logits_of(reencoded_float(path, file, bend), run), expected) << name_of(file);
     }
   }
 }
@@ -128,17 +118,18 @@ TEST(LoadingRules, B17_DivisorsAndMultipliers) {
     test::invertible_global(module, m);
   };
   const std::vector<float> multiplier =
-      logits(tiny_float_model({.file = FloatFile::kModelOptNvfp4, .bend = bend}), kF32);
+      logits_of(tiny_float_model({.file = FloatFile::kModelOptNvfp4, .bend = bend}), kF32);
   const std::vector<float> divisor =
-      logits(tiny_float_model({.file = FloatFile::kCtNvfp4, .bend = bend}), kF32);
+      logits_of(tiny_float_model({.file = FloatFile::kCtNvfp4, .bend = bend}), kF32);
   EXPECT_EQ(divisor, multiplier);
   const auto inverse = [&](const std::string& module, FloatMatrix& m) {
     bend(module, m);
     m.global = 1.0f / m.global;
   };
-  EXPECT_GT(distance(logits(tiny_float_model({.file = FloatFile::kCtNvfp4, .bend = inverse}), kF32),
-                     multiplier),
-            0.1);
+  EXPECT_GT(
+      distance(logits_of(tiny_float_model({.file = FloatFile::kCtNvfp4, .bend = inverse}), kF32),
+               multiplier),
+      0.1);
 }
 
 /// Shapes that are multiples of nothing; lists of both kinds; every form of a tiny model against
@@ -153,19 +144,21 @@ TEST(FloatForms, TinyModelsAgreeWithTheirNumbers) {
       {FloatFile::kFp8Block, 5, 128},    {FloatFile::kFp8Block, 128, 7},
       {FloatFile::kFp8, -1, -1},         {FloatFile::kFp8, 1, -1},
       {FloatFile::kCtFp8, -1, -1},       {FloatFile::kCtFp8, 1, -1},
+      {FloatFile::kCtFp8, 8, 8},         {FloatFile::kCtFp8, 24, 10},
+      {FloatFile::kCtFp8, 1, 8},         {FloatFile::kCtFp8, 1, 5},
       {FloatFile::kModelOptFp8, -1, -1}, {FloatFile::kModelOptFp8, 1, -1}};
   for (const Blocks& b : all) {
     for (const bool uniform : {false, true}) {
       TinyFloat style{.file = b.file, .block_n = b.n, .block_k = b.k, .uniform = uniform};
-      const std::vector<float> actual = logits(tiny_float_model(style), kF32);
+      const std::vector<float> actual = logits_of(tiny_float_model(style), kF32);
       style.file = FloatFile::kPlain;
-      EXPECT_EQ(actual, logits(tiny_float_model(style), kF32))
+      EXPECT_EQ(actual, logits_of(tiny_float_model(style), kF32))
           << name_of(b.file) << " " << b.n << " x " << b.k;
       style.file = b.file;
-      for (const Mode& run : jit_runs()) {  // they round where the reference does
-        EXPECT_LE(
-            distance(logits(tiny_float_model(style), run), logits(tiny_float_model(style), kBF16)),
-            0.01)
+      for (const Mode& run : jit_modes()) {  // they round where the reference does
+        EXPECT_LE(distance(logits_of(tiny_float_model(style), run),
+                           logits_of(tiny_float_model(style), kBF16)),
+                  0.01)
             << name_of(b.file) << " " << b.n << " x " << b.k << " " << run.isa;
       }
     }
@@ -190,12 +183,12 @@ TEST(LoadingRules, B16_PartsKeepTheirGlobalScales) {
     return reencoded_float(dir.path(), file);
   };
   for (const FloatFile file : {FloatFile::kModelOptNvfp4, FloatFile::kCtNvfp4}) {
-    EXPECT_EQ(logits(with(file, bend), kF32), logits(with(FloatFile::kPlain, bend), kF32));
-    const std::vector<float> expected = logits(with(FloatFile::kPlainBf16, bend), kBF16);
-    EXPECT_LE(distance(logits(with(file, bend), kBF16), expected), 1e-3) << name_of(file);
-    EXPECT_GT(distance(logits(with(file, no_bend), kBF16), expected), 0.05) << name_of(file);
-    for (const Mode& run : jit_runs()) {
-      EXPECT_LE(distance(logits(with(file, bend), run), expected), 0.01)
+    EXPECT_EQ(logits_of(with(file, bend), kF32), logits_of(with(FloatFile::kPlain, bend), kF32));
+    const std::vector<float> expected = logits_of(with(FloatFile::kPlainBf16, bend), kBF16);
+    EXPECT_LE(distance(logits_of(with(file, bend), kBF16), expected), 1e-3) << name_of(file);
+    EXPECT_GT(distance(logits_of(with(file, no_bend), kBF16), expected), 0.05) << name_of(file);
+    for (const Mode& run : jit_modes()) {
+      EXPECT_LE(distance(logits_of(with(file, bend), run), expected), 0.01)
           << name_of(file) << run.isa;
     }
   }
@@ -216,9 +209,9 @@ TEST(FloatForms, ScalesOfBlocksMayBeBf16) {
     t.dtype = "BF16";
     t.bytes = upper;
   }
-  std::vector<Mode> runs = jit_runs();
+  std::vector<Mode> runs = jit_modes();
   runs.insert(runs.end(), {kF32, kBF16});
-  for (const Mode& run : runs) EXPECT_EQ(logits(bf16, run), logits(f32, run)) << run.backend;
+  for (const Mode& run : runs) EXPECT_EQ(logits_of(bf16, run), logits_of(f32, run)) << run.backend;
 }
 
 /// Bug log L06: exporters name the scales of blocks in two ways, and both multiply.
@@ -232,9 +225,10 @@ TEST(FloatForms, ScalesOfBlocksHaveTwoNames) {
       if (rename) t.name.resize(t.name.size() - 4);
       rename = all || !rename;
     }
-    std::vector<Mode> runs = jit_runs();
+    std::vector<Mode> runs = jit_modes();
     runs.insert(runs.end(), {kF32, kBF16});
-    for (const Mode& run : runs) EXPECT_EQ(logits(scale, run), logits(inverse, run)) << run.backend;
+    for (const Mode& run : runs)
+      EXPECT_EQ(logits_of(scale, run), logits_of(inverse, run)) << run.backend;
   }
 }
 

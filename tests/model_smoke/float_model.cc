@@ -61,9 +61,9 @@ std::vector<TestTensor> nvfp4_tensors(const std::string& module, const FloatMatr
 }
 
 TestTensor fp8_scale(const std::string& module, const FloatMatrix& m, FloatFile file) {
-  if (file == FloatFile::kFp8Block) {
-    return {
-        module + ".weight_scale_inv", "F32", {m.scale_rows(), m.scale_cols()}, f32_bytes(m.scale)};
+  if (file == FloatFile::kFp8Block || m.block_k > 0) {
+    const char* suffix = file == FloatFile::kFp8Block ? ".weight_scale_inv" : ".weight_scale";
+    return {module + suffix, "F32", {m.scale_rows(), m.scale_cols()}, f32_bytes(m.scale)};
   }
   std::vector<int64_t> shape;
   if (m.block_n == 1) {
@@ -204,11 +204,20 @@ std::vector<TestTensor> float_tensors(const std::string& module, const FloatMatr
 void set_float_config(TestModel& model, FloatFile file, const FloatMatrix& any,
                       const std::vector<std::string>& plain) {
   Json& quant = model.config["quantization_config"];
-  const Json fp8_weights = {{"num_bits", 8},
-                            {"type", "float"},
-                            {"symmetric", true},
-                            {"dynamic", false},
-                            {"strategy", any.block_n == 1 ? "channel" : "tensor"}};
+  Json fp8_weights = {{"num_bits", 8},
+                      {"type", "float"},
+                      {"symmetric", true},
+                      {"dynamic", false},
+                      {"group_size", nullptr},
+                      {"block_structure", nullptr},
+                      {"strategy", any.block_n == 1 ? "channel" : "tensor"}};
+  if (any.block_k > 0 && any.block_n == 1) {
+    fp8_weights["strategy"] = "group";
+    fp8_weights["group_size"] = any.block_k;
+  } else if (any.block_k > 0) {
+    fp8_weights["strategy"] = "block";
+    fp8_weights["block_structure"] = {any.block_n, any.block_k};
+  }
   const Json fp4_weights = {{"num_bits", 4},    {"type", "float"},  {"symmetric", true},
                             {"dynamic", false}, {"group_size", 16}, {"strategy", "tensor_group"}};
   model.raw.erase("hf_quant_config.json");
@@ -274,7 +283,8 @@ TestModel tiny_float_model(const TinyFloat& style) {
     FloatMatrix w;
     w.n = t.shape[0];
     w.k = t.shape[1];
-    const bool fp4 = is_nvfp4(style.file);
+    const FloatFile form = style.form ? style.form(module) : style.file;
+    const bool fp4 = is_nvfp4(form);
     for (int64_t i = 0; i < w.n * w.k; ++i) {
       const int x = t.bytes[static_cast<size_t>(2 * i)] * 5 + static_cast<int>(i);
       w.code.push_back(static_cast<uint8_t>(fp4 ? x & 15 : (x & 0x87) | 0x30));  // 0.5 to 0.94
@@ -289,11 +299,12 @@ TestModel tiny_float_model(const TinyFloat& style) {
     }
     w.global = 0.013f;
     if (style.bend) style.bend(module, w);
-    for (TestTensor& part : float_tensors(module, w, style.file)) out.push_back(std::move(part));
+    const FloatFile written = style.numbers ? FloatFile::kPlain : form;
+    for (TestTensor& part : float_tensors(module, w, written)) out.push_back(std::move(part));
     last = w;
   }
   m.tensors = std::move(out);
-  set_float_config(m, style.file, last, plain);
+  set_float_config(m, style.numbers ? FloatFile::kPlain : style.file, last, plain);
   return m;
 }
 
@@ -343,6 +354,13 @@ TestModel reencoded_float(const std::string& dir, FloatFile file, const BendMatr
 
 void invertible_global(const std::string&, FloatMatrix& matrix) {
   matrix.global = 1.0f / (1.0f / matrix.global);
+}
+
+TestTensor pre_quant_scale(const std::string& module, const std::vector<float>& factors) {
+  return {module + ".pre_quant_scale",
+          "BF16",
+          {static_cast<int64_t>(factors.size())},
+          bf16_bytes(factors)};
 }
 
 void add_kv_scales(TestModel& model, float k, float v) {

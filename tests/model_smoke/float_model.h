@@ -64,6 +64,9 @@ struct TinyFloat {
   int64_t block_n = 8, block_k = 8;
   bool uniform = false;
   BendMatrix bend = {};
+  /// Of each module, where they differ; the config is that of `file`, to be bent.
+  std::function<FloatFile(const std::string& module)> form = {};
+  bool numbers = false;  ///< the same numbers as F32 weights, whatever the forms
 };
 TestModel tiny_float_model(const TinyFloat& style);
 
@@ -73,6 +76,9 @@ TestModel reencoded_float(const std::string& dir, FloatFile file, const BendMatr
 
 /// Makes 1 / (1 / global) the global scale again, so that a divisor can say it exactly.
 void invertible_global(const std::string& module, FloatMatrix& matrix);
+
+/// NVFP4_AWQ's factors for the columns of a module's input, BF16.
+TestTensor pre_quant_scale(const std::string& module, const std::vector<float>& factors);
 
 /// Adds the scales of an FP8 cache to layer 1 of a tiny model, as F32 scalars.
 void add_kv_scales(TestModel& model, float k, float v);

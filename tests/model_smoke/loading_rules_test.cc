@@ -14,14 +14,17 @@
 #include "model_smoke/weights.h"
 #include "tests/model_smoke/float_model.h"
 #include "tests/model_smoke/int4_model.h"
+#include "tests/model_smoke/load_outcome.h"
 #include "tests/support/source_dir.h"
 
 namespace quern::smoke {
 namespace {
 
+using test::expect_says;
 using test::FloatFile;
 using test::Json;
 using test::logits_of;
+using test::outcome;
 using test::TempDir;
 using test::TestModel;
 using test::TestTensor;
@@ -40,25 +43,6 @@ TestModel model_of(FloatFile file) {
 
 std::string up(const char* suffix) {
   return std::string(test::kUp) + suffix;
-}
-
-/// The message, or "loaded".
-std::string outcome(const TestModel& model) {
-  const TempDir dir;
-  model.write(dir);
-  try {
-    (void)logits_of(dir.path(), {"reference", "f32"});
-    return "loaded";
-  } catch (const InputError& e) {
-    return e.what();
-  }
-}
-
-void expect_says(const std::string& text, const std::vector<std::string>& parts,
-                 const std::string& what) {
-  for (const std::string& part : parts) {
-    EXPECT_NE(text.find(part), std::string::npos) << what << ": no \"" << part << "\" in: " << text;
-  }
 }
 
 void drop(TestModel& m, const std::string& tensor) {

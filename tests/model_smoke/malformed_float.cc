@@ -73,6 +73,7 @@ class Corpus {
         },
         std::move(says));
   }
+  size_t size() const { return cases_.size(); }
   void append_to(std::vector<MalformedCase>* out) {
     for (MalformedCase& c : cases_) out->push_back(std::move(c));
   }
@@ -166,7 +167,38 @@ void add_compressed(std::vector<MalformedCase>* out) {
   c.config("type", w + "type", "int", "float");
   c.config("asymmetric", w + "symmetric", false, "true");
   c.config("dynamic", w + "dynamic", true, "false");
-  c.config("strategy", w + "strategy", "group", "tensor or channel");
+  c.config("strategy", w + "strategy", "tensor_group", "tensor, channel, group or block");
+  const auto scheme = [&](const std::string& name, const Json& changes, const char* reason) {
+    c.add(name,
+          [changes](TestModel* m) {
+            m->config["quantization_config"]["config_groups"]["group_0"]["weights"].update(changes);
+          },
+          {"config.json", "config_groups.group_0.weights.", reason});
+  };
+  scheme("group_of_none", {{"strategy", "group"}}, "group_size: expected an integer");
+  scheme("group_of_0", {{"strategy", "group"}, {"group_size", 0}}, "group_size");
+  scheme("group_and_block", {{"strategy", "group"}, {"group_size", 8}, {"block_structure", {8, 8}}},
+         "block_structure: expected null with strategy group");
+  scheme("block_of_none", {{"strategy", "block"}}, "block_structure: expected an array");
+  scheme("block_and_group", {{"strategy", "block"}, {"group_size", 8}, {"block_structure", {8, 8}}},
+         "group_size: expected null with strategy block");
+  for (const char* text : {"", "8", "8x", "x8", "8x8x8", "8X8", "0x8", "8x-1", " 8x8",
+                           "99999999999999999999x8", "8x4294967296"}) {
+    scheme("block_text_" + std::to_string(c.size()),
+           {{"strategy", "block"}, {"block_structure", text}},
+           "block_structure: expected two sizes, of N and of K");
+  }
+  for (const char* sizes : {"[8]", "[8,8,8]", "[0,8]", "[8,-1]", "[8.5,8]", "{}"}) {
+    const Json json = Json::parse(sizes);
+    scheme("block_sizes_" + std::to_string(c.size()),
+           {{"strategy", "block"}, {"block_structure", json}}, "block_structure");
+  }
+  c.add("blocks_of_another_size",
+        [](TestModel* m) {
+          m->config["quantization_config"]["config_groups"]["group_0"]["weights"].update(
+              {{"strategy", "block"}, {"block_structure", {8, 8}}});
+        },
+        {"_proj", ".weight_scale", "one for each block of 8 x 8, got F32 [1]"});
   c.config("grouped", w + "group_size", 128, "null with strategy tensor");
   c.config("structured", w + "block_structure", {128, 128}, "null with strategy tensor");
   c.config("integer_activations", "/config_groups/group_0/input_activations",
@@ -206,7 +238,6 @@ void add_nvfp4(std::vector<MalformedCase>* out) {
   Corpus c(FloatFile::kModelOptNvfp4);
   c.config("algorithm_number", "/quant_algo", 4, "a string");
   c.config("algorithm_null", "/quant_algo", nullptr, "a string");
-  c.config("algorithm_mixed", "/quant_algo", "MIXED_PRECISION", "FP8, NVFP4");
   c.config("group_0", "/group_size", 0, "expected");
   c.config("group_32", "/group_size", 32, "16");
   c.config("group_text", "/group_size", "16", "an integer");
@@ -255,7 +286,7 @@ void add_nvfp4(std::vector<MalformedCase>* out) {
         [](TestModel* m) {
           m->tensors.push_back({kUp + ".pre_quant_scale", "BF16", {16}, std::string(32, '\1')});
         },
-        {kUp + ".pre_quant_scale", "used or ignored"});
+        {kUp + ".pre_quant_scale", "expected quant_algo NVFP4_AWQ", "NVFP4 in "});
   c.append_to(out);
 }
 
