@@ -166,16 +166,7 @@ Checkpoint::Entry& Checkpoint::entry_to_use(std::string_view name) {
   return entry;
 }
 
-TensorView Checkpoint::get(std::string_view name) {
-  const TensorView t = get_codes(name);
-  if (is_constant(t)) {
-    warn(std::string(t.file) + ": " + t.name + ": all " + std::to_string(t.elements()) +
-         " values are " + value_text(t, 0));
-  }
-  return t;
-}
-
-TensorView Checkpoint::get_codes(std::string_view name) {
+TensorView Checkpoint::get(std::string_view name, Content content) {
   Entry& entry = entry_to_use(name);
   entry.use = Use::kTaken;
   entry.file->check_unchanged();
@@ -186,7 +177,19 @@ TensorView Checkpoint::get_codes(std::string_view name) {
         entry.file->file(), name, "finite values",
         value_text(t, bad) + " at index " + std::to_string(bad) + " of " + describe(t));
   }
+  warn_of_blanks(t, content);
   return t;
+}
+
+void Checkpoint::warn_of_blanks(const TensorView& t, Content content) {
+  if (content == Content::kIndices) return;
+  const std::string at = std::string(t.file) + ": " + t.name + ": ";
+  if (is_constant(t)) {
+    warn(at + "all " + std::to_string(t.elements()) + " values are " + value_text(t, 0));
+  } else if (content != Content::kPacked) {
+    const BlankRows blank = blank_rows(t, content == Content::kScales);
+    if (blank.count > 0) warn(at + blank_rows_text(blank, t.shape[0]));
+  }
 }
 
 TensorView Checkpoint::get(std::string_view name, std::initializer_list<int64_t> shape) {

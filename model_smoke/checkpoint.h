@@ -14,10 +14,18 @@
 
 namespace quern::smoke {
 
+/// What of a tensor says that it may be broken, for warnings.
+enum class Content : uint8_t {
+  kNumbers,  ///< a row of one value, or a whole tensor
+  kScales,   ///< a row of zeros, or a whole tensor of one value
+  kPacked,   ///< a whole tensor of one value: its rows are no rows of a matrix
+  kIndices,  ///< nothing: zeros and indices of groups may be alike
+};
+
 /// All tensors of a model directory: `model.safetensors`, or `model.safetensors.index.json` with
 /// its shards. Every tensor is taken exactly once or ignored with a reason; `require_all_consumed`
 /// says which were forgotten. Values are checked as tensors are taken: NaN and infinity throw,
-/// a constant tensor gives a warning.
+/// a constant tensor gives a warning, and so do constant rows.
 class Checkpoint {
  public:
   static Checkpoint open(const ModelDir& dir);
@@ -28,9 +36,7 @@ class Checkpoint {
 
   /// Takes a tensor: must exist, must not have been taken or ignored before, must hold finite
   /// values.
-  TensorView get(std::string_view name);
-  /// The same for zeros and indices, of which a constant tensor says nothing.
-  TensorView get_codes(std::string_view name);
+  TensorView get(std::string_view name, Content content = Content::kNumbers);
   /// As `get`, and the shape must be this one.
   TensorView get(std::string_view name, std::initializer_list<int64_t> shape);
 
@@ -71,6 +77,7 @@ class Checkpoint {
   void add_file(std::unique_ptr<SafetensorsFile> file);
   void open_shards(const ModelDir& dir);
   Entry& entry_to_use(std::string_view name);
+  void warn_of_blanks(const TensorView& tensor, Content content);
 
   std::string source_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;

@@ -223,7 +223,7 @@ HostFp8 take_fp8(Checkpoint& checkpoint, const QuantConfig& quant,
   for (const ModuleRef& part : parts) {
     const FloatNames names = float_names(quant, part.name, checkpoint);
     const TensorView codes = checkpoint.get(part.name + names.codes);
-    const TensorView scale = checkpoint.get(part.name + names.scale);
+    const TensorView scale = checkpoint.get(part.name + names.scale, Content::kScales);
     check_scales(scale);
     place(codes, row, &host.codes);
     place(scale, scale_row, &host.scale);
@@ -255,7 +255,8 @@ HostFp4 take_fp4(Checkpoint& checkpoint, const QuantConfig& quant,
     const FloatNames names = float_names(quant, part.name, checkpoint);
     for (const auto& [suffix, to] :
          {std::pair{names.codes, &host.codes}, std::pair{names.scale, &host.scale}}) {
-      const TensorView t = checkpoint.get(part.name + suffix);
+      const Content content = to == &host.codes ? Content::kNumbers : Content::kScales;
+      const TensorView t = checkpoint.get(part.name + suffix, content);
       place(t, row, to);
       *file_bytes += t.bytes;
     }

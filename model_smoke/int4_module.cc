@@ -73,6 +73,22 @@ DType scale_type(const TensorView& scale) {
   }
 }
 
+constexpr int kAwqNibble[] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+/// The code of W[n, k].
+uint32_t code_at(const TensorView& codes, Int4Storage storage, int64_t n, int64_t k) {
+  const int64_t width = codes.shape[1];
+  switch (storage) {
+    case Int4Storage::kGptq:
+      return word_at(codes, k / kNibbles * width + n) >> (4 * (k % kNibbles)) & 15u;
+    case Int4Storage::kAwq:
+      return word_at(codes, k * width + n / kNibbles) >> (4 * kAwqNibble[n % kNibbles]) & 15u;
+    case Int4Storage::kRowMajor:
+      break;
+  }
+  return word_at(codes, n * width + k / kNibbles) >> (4 * (k % kNibbles)) & 15u;
+}
+
 /// The nibble of `zeros` for a column of C and a group.
 uint32_t zero_nibble(const TensorView& zeros, Int4Storage storage, int64_t column, int64_t group) {
   const bool by_column = storage == Int4Storage::kRowMajor;
@@ -80,7 +96,6 @@ uint32_t zero_nibble(const TensorView& zeros, Int4Storage storage, int64_t colum
                                : group * zeros.shape[1] + column / kNibbles;
   // All nibbles are compared with one number, so AWQ's order of columns does not matter, but for
   // the columns that do not exist.
-  constexpr int kAwqNibble[] = {0, 4, 1, 5, 2, 6, 3, 7};
   const auto place = static_cast<int>(column % kNibbles);
   return (word_at(zeros, at) >> (4 * (storage == Int4Storage::kAwq ? kAwqNibble[place] : place))) &
          15u;
@@ -155,6 +170,41 @@ void place(const TensorView& from, int64_t row, int64_t column, Tensor* to) {
     std::memcpy(to->row<std::byte>(0) + static_cast<size_t>((row + i) * to->cols() + column) * size,
                 from.data + static_cast<size_t>(i) * bytes, bytes);
   }
+}
+
+/// Rows of the matrix whose codes are all the same, or whose scales are all zero (bug log L03). The
+/// storages keep a row in different places.
+BlankRows blank_rows(const TensorView& codes, const TensorView& scale, const Int4Part& part,
+                     int64_t k, Int4Storage storage) {
+  constexpr int64_t kNoChance = 16;
+  const bool by_row = storage == Int4Storage::kRowMajor;
+  const int64_t columns = by_row ? scale.shape[1] : scale.shape[0];
+  const std::vector<float> scales = to_f32(scale);
+  BlankRows blank;
+  for (int64_t n = 0; n < part.n; ++n) {
+    const uint32_t first = code_at(codes, storage, n, 0);
+    int64_t same = 1;
+    while (same < k && code_at(codes, storage, n, same) == first) ++same;
+    int64_t zeros = 0;
+    while (zeros < columns &&
+           scales[static_cast<size_t>(by_row ? n * columns + zeros : zeros * part.n + n)] == 0) {
+      ++zeros;
+    }
+    if ((same == k && k >= kNoChance) || zeros == columns) blank.add(n);
+  }
+  return blank;
+}
+
+void warn_of_blank_rows(Checkpoint& checkpoint, const Int4Part& part, int64_t k,
+                        const Int4Form& form) {
+  const Int4Names names = int4_names(form.storage);
+  const TensorView& codes = need(checkpoint, part.name + names.codes, "");
+  const TensorView& scale = need(checkpoint, part.name + names.scale, "");
+  if (is_constant(codes) || is_constant(scale)) return;  // told of the whole tensor
+  const BlankRows blank = blank_rows(codes, scale, part, k, form.storage);
+  if (blank.count == 0) return;
+  checkpoint.warn(std::string(codes.file) + ": " + codes.name +
+                  ": as a matrix [N, K]: " + blank_rows_text(blank, part.n));
 }
 
 void resize(Tensor* t, DType type, const Shape& shape) {
@@ -242,11 +292,12 @@ HostInt4 take_int4(Checkpoint& checkpoint, const std::vector<Int4Part>& parts, i
   const Int4Names names = int4_names(form.storage);
   int64_t first = 0;
   for (const Int4Part& part : parts) {
+    warn_of_blank_rows(checkpoint, part, k, form);
     const auto take = [&](const char* suffix) {
       // Equal zeros are how symmetric files are, one group of all of K has equal indices.
       const bool tells = suffix == names.codes || suffix == names.scale;
       const TensorView t =
-          tells ? checkpoint.get(part.name + suffix) : checkpoint.get_codes(part.name + suffix);
+          checkpoint.get(part.name + suffix, tells ? Content::kPacked : Content::kIndices);
       *file_bytes += t.bytes;
       return t;
     };

@@ -46,9 +46,8 @@ void require_group_of_16(const JsonNode& at) {
 ModelOptScheme read_scheme(const JsonNode& at, const JsonNode& outer, bool nested) {
   const JsonNode algorithm = at.at("quant_algo", kAlgorithms);
   const auto found =
-      std::find_if(algorithms().begin(), algorithms().end(), [&](const ModelOptScheme& s) {
-        return s.algorithm == algorithm.as_string();
-      });
+      std::find_if(algorithms().begin(), algorithms().end(),
+                   [&](const ModelOptScheme& s) { return s.algorithm == algorithm.as_string(); });
   if (found == algorithms().end()) {
     algorithm.fail(std::string("a supported algorithm: ") + kAlgorithms);
   }
@@ -107,8 +106,8 @@ void QuantConfig::read_quantized_layers(const JsonNode& layers, const JsonNode& 
     ModelOptScheme scheme = read_scheme(at, quant, nested);
     const auto [it, is_new] = layers_.try_emplace(without_language_model(name), scheme);
     if (!is_new && it->second != scheme) {
-      at.fail("one scheme for " + printable(it->first), "it is there by another spelling as " +
-                                                            text_of(it->second));
+      at.fail("one scheme for " + printable(it->first),
+              "it is there by another spelling as " + text_of(it->second));
     }
   }
 }
@@ -126,8 +125,9 @@ void QuantConfig::hold_group_against_layers(const JsonNode& group) const {
     if (layer == layers_.end()) name.fail("a name that quantized_layers has as well");
     const int64_t bits = is_fp4(layer->second.method) ? 4 : 8;
     if (weights->int_at("num_bits", 1, 64) != bits) {
-      weights->at("num_bits").fail(std::to_string(bits) + ", because quantized_layers has " +
-                                   text_of(layer->second) + " for " + printable(layer->first));
+      weights->at("num_bits")
+          .fail(std::to_string(bits) + ", because quantized_layers has " + text_of(layer->second) +
+                " for " + printable(layer->first));
     }
   }
 }
@@ -242,8 +242,8 @@ void QuantConfig::hold_against_nested(const QuantConfig& nested) const {
       return to_string(q.method_) +
              (q.modelopt_.algorithm.empty() ? "" : ", " + text_of(q.modelopt_));
     };
-    throw InputError(nested.file_, "quantization.quant_algo", "what " + file_ + " has, " + text(*this),
-                     text(nested));
+    throw InputError(nested.file_, "quantization.quant_algo",
+                     "what " + file_ + " has, " + text(*this), text(nested));
   }
   hold_layers_against(nested);
   const auto names = [](const ModuleList& list) {

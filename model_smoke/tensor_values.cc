@@ -68,7 +68,64 @@ std::string hex_text(const std::byte* p, int bytes) {
   return s;
 }
 
+/// All bits of an element but those of its signs.
+uint64_t magnitude_mask(FileDType t) noexcept {
+  switch (t) {
+    case FileDType::kF64:
+      return 0x7fffffffffffffff;
+    case FileDType::kF32:
+      return 0x7fffffff;
+    case FileDType::kBF16:
+    case FileDType::kF16:
+      return 0x7fff;
+    case FileDType::kF8E4M3:
+    case FileDType::kF8E5M2:
+      return 0x7f;
+    case FileDType::kU8:
+      return 0x77;
+    default:
+      return ~uint64_t{0};
+  }
+}
+
+bool is_zero(const std::byte* row, int64_t count, size_t size, uint64_t mask) noexcept {
+  for (int64_t i = 0; i < count; ++i) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, row + static_cast<size_t>(i) * size, size);
+    if (bits & mask) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+BlankRows blank_rows(const TensorView& t, bool zeros_only) noexcept {
+  constexpr int64_t kNoChance = 16;
+  BlankRows blank;
+  const auto size = static_cast<size_t>(bits_of(t.dtype) / 8);
+  if (t.shape.size() < 2 || bits_of(t.dtype) % 8 != 0 || t.elements() == 0) return blank;
+  const int64_t rows = t.shape[0], count = t.elements() / rows;
+  const bool pairs = t.dtype == FileDType::kU8;
+  const bool may_be_one = !zeros_only && count * (pairs ? 2 : 1) >= kNoChance;
+  const uint64_t mask = magnitude_mask(t.dtype);
+  for (int64_t r = 0; r < rows; ++r) {
+    const std::byte* row = t.data + static_cast<size_t>(r * count) * size;
+    const auto pair = static_cast<unsigned>(row[0]);
+    const bool one = may_be_one && (!pairs || (pair & 15) == pair >> 4) &&
+                     std::memcmp(row, row + size, static_cast<size_t>(count - 1) * size) == 0;
+    if (one || is_zero(row, count, size, mask)) blank.add(r);
+  }
+  return blank;
+}
+
+std::string blank_rows_text(const BlankRows& blank, int64_t rows) {
+  const bool one = blank.count == 1, whole = blank.last - blank.first + 1 == blank.count;
+  std::string text = std::to_string(blank.count) + " of " + std::to_string(rows) +
+                     (one ? " rows holds one value: row " : " rows hold one value each: rows ") +
+                     std::to_string(blank.first);
+  if (!one) text += " to " + std::to_string(blank.last);
+  return text + (whole ? "" : ", not all of them");
+}
 
 int64_t first_non_finite(const TensorView& t) noexcept {
   const int64_t n = t.elements();

@@ -37,7 +37,7 @@ void WeightLoader::append(const ModuleRef& module, int64_t k, bool bias, int64_t
     std::memcpy(rows, weight.data, static_cast<size_t>(module.n) * row_bytes);
   }
   if (to.format == ModuleFormat::kInt8) {
-    const TensorView stored = checkpoint_.get(module.name + ".weight_scale");
+    const TensorView stored = checkpoint_.get(module.name + ".weight_scale", Content::kScales);
     to.file_bytes += stored.bytes;
     const std::vector<float> scale = to_f32(stored);
     if (static_cast<int64_t>(scale.size()) != module.n) {

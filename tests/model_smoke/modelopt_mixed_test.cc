@@ -133,16 +133,18 @@ TEST(MixedPrecision, NamesOfJoinsAndOfModulesAbove) {
 /// The file has the joined tensor, the entries its shards.
 TEST(MixedPrecision, JoinedTensorsNeedOneScheme) {
   const auto config = [](const Json& layers) {
-    return QuantConfig::parse({{"quantization_config",
-                                {{"quant_method", "modelopt"},
-                                 {"quant_algo", "MIXED_PRECISION"},
-                                 {kLayers, layers}}}},
-                              "config.json");
+    return QuantConfig::parse(
+        {{"quantization_config",
+          {{"quant_method", "modelopt"}, {"quant_algo", "MIXED_PRECISION"}, {kLayers, layers}}}},
+        "config.json");
   };
   const Json fp8 = {{"quant_algo", "FP8"}}, nvfp4 = {{"quant_algo", "NVFP4"}};
-  const QuantConfig q =
-      config({{"a.q_proj", fp8}, {"a.k_proj", fp8}, {"a.v_proj", fp8}, {"b.gate_proj", nvfp4},
-              {"b.up_proj", fp8}, {"c.up_proj", fp8}});
+  const QuantConfig q = config({{"a.q_proj", fp8},
+                                {"a.k_proj", fp8},
+                                {"a.v_proj", fp8},
+                                {"b.gate_proj", nvfp4},
+                                {"b.up_proj", fp8},
+                                {"c.up_proj", fp8}});
   EXPECT_EQ(q.method_of("a.qkv_proj"), QuantMethod::kModelOptFp8);
   EXPECT_EQ(q.method_of("x.qkv_proj"), QuantMethod::kNone);
   EXPECT_EQ(q.method_of("b.gate_proj"), QuantMethod::kModelOptNvfp4);
@@ -170,15 +172,15 @@ TEST(MixedPrecision, InspectSaysWhy) {
                 kDown + "\", W4A16_NVFP4");
   EXPECT_EQ(info("model.layers.1.self_attn.k_proj").stored,
             "fp8 e4m3, a scale per row, f32 scales");
-  EXPECT_EQ(info("model.layers.1.self_attn.o_proj").stored,
-            "fp8 e4m3, 5 x 5 blocks, f32 scales");
+  EXPECT_EQ(info("model.layers.1.self_attn.o_proj").stored, "fp8 e4m3, 5 x 5 blocks, f32 scales");
   EXPECT_EQ(info("model.layers.0.linear_attn.in_proj_b").decided,
             "plain: weight is BF16; hf_quant_config.json has the exclude_modules entry "
             "\"model.layers.0.linear_attn.in_proj_b\"; plain: weight is BF16; "
             "hf_quant_config.json has the exclude_modules entry "
             "\"model.layers.0.linear_attn.in_proj_a\"");
-  EXPECT_EQ(info("lm_head").decided,
-            "plain: weight is BF16; hf_quant_config.json has the exclude_modules entry \"lm_head\"");
+  EXPECT_EQ(
+      info("lm_head").decided,
+      "plain: weight is BF16; hf_quant_config.json has the exclude_modules entry \"lm_head\"");
 }
 
 TEST(MixedPrecision, ContradictionsNameBoth) {
@@ -191,98 +193,124 @@ TEST(MixedPrecision, ContradictionsNameBoth) {
   const auto entry = [](const char* algorithm) { return Json{{"quant_algo", algorithm}}; };
   const std::string weight = kUp + ".weight";
   const std::vector<Case> cases = {
-      {"codes without an entry", Where::kFlat,
+      {"codes without an entry",
+       Where::kFlat,
        [](TestModel&, Json& flat, Json&) { flat[kLayers].erase(kUp); },
        {kUp + ".weight_scale", "a plain weight", "no quantized_layers entry for it",
         "beside " + weight}},
-      {"NVFP4 said to be FP8", Where::kFlat,
+      {"NVFP4 said to be FP8",
+       Where::kFlat,
        [&](TestModel&, Json& flat, Json&) { flat[kLayers][kUp] = entry("FP8"); },
-       {kUp + ".weight_scale_2", "quantized_layers entry \"" + kUp + "\", FP8", "beside " + weight}},
-      {"FP8 said to be NVFP4", Where::kFlat,
+       {kUp + ".weight_scale_2", "quantized_layers entry \"" + kUp + "\", FP8",
+        "beside " + weight}},
+      {"FP8 said to be NVFP4",
+       Where::kFlat,
        [&](TestModel&, Json& flat, Json&) {
          flat[kLayers]["model.layers.1.self_attn.q_proj"] = entry("NVFP4");
        },
        {"model.layers.1.self_attn.q_proj.weight_scale", "no scale beside", "F8_E4M3"}},
-      {"channels said to be a tensor", Where::kFlat,
+      {"channels said to be a tensor",
+       Where::kFlat,
        [&](TestModel&, Json& flat, Json&) {
          flat[kLayers]["model.layers.1.self_attn.q_proj"] = entry("FP8_PER_CHANNEL_PER_TOKEN");
        },
        {"model.layers.1.self_attn.q_proj.weight_scale", "config.json and the tensor disagree"}},
-      {"plain with an entry", Where::kFlat,
+      {"plain with an entry",
+       Where::kFlat,
        [&](TestModel&, Json& flat, Json&) {
          flat[kLayers]["model.layers.0.linear_attn.in_proj_a"] = entry("FP8");
          flat["ignore"] = {"lm_head", "model.layers.0.linear_attn.in_proj_b"};
        },
        {"in_proj_a.weight", "codes with scales", "take the entry out"}},
-      {"excluded and quantized", Where::kFlat,
+      {"excluded and quantized",
+       Where::kFlat,
        [](TestModel&, Json& flat, Json&) { flat["ignore"].push_back(kUp); },
        {weight, "a plain weight", "ignore entry \"" + kUp + "\"", "U8"}},
-      {"unknown algorithm", Where::kFlat,
+      {"unknown algorithm",
+       Where::kFlat,
        [&](TestModel&, Json& flat, Json&) { flat[kLayers][kUp] = entry("MXFP8"); },
        {"quantized_layers." + kUp + ".quant_algo", "NVFP4_AWQ", "MXFP8"}},
-      {"no algorithm", Where::kFlat,
+      {"no algorithm",
+       Where::kFlat,
        [](TestModel&, Json& flat, Json&) { flat[kLayers][kUp] = Json::object(); },
        {"quantized_layers." + kUp + ".quant_algo", "FP8"}},
-      {"mixed in mixed", Where::kFlat,
+      {"mixed in mixed",
+       Where::kFlat,
        [&](TestModel&, Json& flat, Json&) { flat[kLayers][kUp] = entry("MIXED_PRECISION"); },
        {"quantized_layers." + kUp + ".quant_algo"}},
-      {"another group", Where::kFlat,
+      {"another group",
+       Where::kFlat,
        [](TestModel&, Json& flat, Json&) { flat[kLayers][kUp]["group_size"] = 32; },
        {"quantized_layers." + kUp + ".group_size", "16", "32"}},
-      {"zero points", Where::kFlat,
+      {"zero points",
+       Where::kFlat,
        [](TestModel&, Json& flat, Json&) { flat[kLayers][kUp]["has_zero_point"] = true; },
        {"has_zero_point", "false"}},
-      {"a pattern for a name", Where::kFlat,
+      {"a pattern for a name",
+       Where::kFlat,
        [&](TestModel&, Json& flat, Json&) { flat[kLayers]["*mlp*"] = entry("NVFP4"); },
        {"quantized_layers.*mlp*", "the name of a module"}},
-      {"a class for a name", Where::kFlat,
+      {"a class for a name",
+       Where::kFlat,
        [&](TestModel&, Json& flat, Json&) { flat[kLayers]["Linear"] = entry("NVFP4"); },
        {"quantized_layers.Linear", "the name of a module"}},
-      {"an empty name", Where::kFlat,
+      {"an empty name",
+       Where::kFlat,
        [&](TestModel&, Json& flat, Json&) { flat[kLayers][""] = entry("NVFP4"); },
        {"quantized_layers.", "a name"}},
-      {"two spellings of a name", Where::kFlat,
+      {"two spellings of a name",
+       Where::kFlat,
        [&](TestModel&, Json& flat, Json&) {
          flat[kLayers]["model.language_model.layers.0.mlp.up_proj"] = entry("FP8");
        },
        {"one scheme for " + kUp, "another spelling"}},
-      {"an array of layers", Where::kFlat,
+      {"an array of layers",
+       Where::kFlat,
        [](TestModel&, Json& flat, Json&) { flat[kLayers] = Json::array({kUp}); },
        {"quantized_layers", "an object"}},
-      {"no layers anywhere", Where::kFlat,
+      {"no layers anywhere",
+       Where::kFlat,
        [](TestModel&, Json& flat, Json&) { flat.erase(kLayers); },
        {"quantized_layers", "because of MIXED_PRECISION", "none in hf_quant_config.json"}},
-      {"no layers in either", Where::kBoth,
+      {"no layers in either",
+       Where::kBoth,
        [](TestModel&, Json& flat, Json& nested) {
          flat[kLayers] = Json::object();
          nested.erase(kLayers);
        },
        {"quantized_layers", "because of MIXED_PRECISION"}},
-      {"layers of one algorithm", Where::kFlat,
+      {"layers of one algorithm",
+       Where::kFlat,
        [](TestModel&, Json& flat, Json&) { flat["quant_algo"] = "NVFP4"; },
        {"quantized_layers", "MIXED_PRECISION in quantization_config.quant_algo"}},
-      {"nested without a group", Where::kNested,
+      {"nested without a group",
+       Where::kNested,
        [](TestModel&, Json&, Json& nested) { nested[kLayers][kUp].erase("group_size"); },
        {"hf_quant_config.json", kUp, "this form has no default"}},
-      {"files with two schemes", Where::kBoth,
+      {"files with two schemes",
+       Where::kBoth,
        [&](TestModel&, Json&, Json& nested) { nested[kLayers][kUp] = entry("FP8"); },
        {"hf_quant_config.json", "quantized_layers." + kUp, "NVFP4", "FP8"}},
-      {"files with two maps", Where::kBoth,
+      {"files with two maps",
+       Where::kBoth,
        [](TestModel&, Json&, Json& nested) { nested[kLayers].erase(kUp); },
        {"hf_quant_config.json", "quantized_layers." + kUp, "nothing"}},
-      {"one file mixed", Where::kBoth,
+      {"one file mixed",
+       Where::kBoth,
        [](TestModel&, Json&, Json& nested) {
          nested.erase(kLayers);
          nested["quant_algo"] = "NVFP4";
          nested["group_size"] = 16;
        },
        {"hf_quant_config.json", "quant_algo", "MIXED_PRECISION"}},
-      {"a group of other bits", Where::kFlat,
+      {"a group of other bits",
+       Where::kFlat,
        [](TestModel&, Json& flat, Json&) {
          flat["config_groups"]["group_0"] = {{"targets", {kUp}}, {"weights", {{"num_bits", 8}}}};
        },
        {"config_groups.group_0.weights.num_bits", "4, because quantized_layers has NVFP4"}},
-      {"a group of other names", Where::kFlat,
+      {"a group of other names",
+       Where::kFlat,
        [](TestModel&, Json& flat, Json&) {
          flat["config_groups"]["group_0"] = {{"targets", {"lm_head"}},
                                              {"weights", {{"num_bits", 8}}}};
@@ -312,8 +340,8 @@ TEST(MixedPrecision, EntriesThatMatchNothingAreReported) {
   const std::vector<std::string> warnings =
       QuantConfig::load(files).unmatched_entries(Checkpoint::open(files));
   ASSERT_EQ(warnings.size(), 1u);
-  expect_says(warnings[0],
-              {"quantization_config.quantized_layers: \"model.layers.7.mlp.up_proj\""}, "ghost");
+  expect_says(warnings[0], {"quantization_config.quantized_layers: \"model.layers.7.mlp.up_proj\""},
+              "ghost");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// ModelOpt's algorithms for all modules that differ from FP8 and NVFP4: in activations alone, and in
-// factors of the input (NVFP4_AWQ).
+// ModelOpt's algorithms for all modules that differ from FP8 and NVFP4: in activations alone, and
+// in factors of the input (NVFP4_AWQ).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,9 +47,9 @@ TEST(ModelOpt, AlgorithmsOfOtherActivations) {
     return m;
   };
   const auto numbers = [](FloatFile file, int64_t block_n, int64_t block_k) {
-    return logits_of(tiny_float_model(
-                      {.file = file, .block_n = block_n, .block_k = block_k, .numbers = true}),
-                  kF32);
+    return logits_of(
+        tiny_float_model({.file = file, .block_n = block_n, .block_k = block_k, .numbers = true}),
+        kF32);
   };
   const FloatFile fp8 = FloatFile::kModelOptFp8, fp4 = FloatFile::kModelOptNvfp4;
   EXPECT_EQ(logits_of(with(fp8, "FP8_PER_CHANNEL_PER_TOKEN", 1, -1), kF32), numbers(fp8, 1, -1));
@@ -59,8 +59,8 @@ TEST(ModelOpt, AlgorithmsOfOtherActivations) {
   EXPECT_EQ(logits_of(with(fp4, "NVFP4_AWQ", -1, -1), kF32), numbers(fp4, -1, -1));
   expect_says(outcome(with(fp8, "FP8_PER_CHANNEL_PER_TOKEN", -1, -1)),
               {".weight_scale", "expected [", "got F32 []"}, "a tensor");
-  expect_says(outcome(with(fp8, "FP8_PB_WO", -1, -1)),
-              {".weight_scale", "128 x 128", "got F32 []"}, "no blocks");
+  expect_says(outcome(with(fp8, "FP8_PB_WO", -1, -1)), {".weight_scale", "128 x 128", "got F32 []"},
+              "no blocks");
 }
 
 std::vector<float> powers(int64_t k, int seed) {
@@ -84,10 +84,14 @@ TEST(NvfpAwq, FactorsMultiplyTheInput) {
   const struct {
     std::string module;
     int seed;
-  } scaled[] = {{"model.layers.1.self_attn.k_proj", 0}, {"model.layers.1.self_attn.o_proj", 1},
-                {"model.layers.0.mlp.gate_proj", 2},    {"model.layers.0.mlp.up_proj", 3},
-                {"model.layers.1.mlp.gate_proj", 4},    {"model.layers.1.mlp.up_proj", 4},
-                {kDown, 1},                             {"model.layers.0.linear_attn.in_proj_z", 2}};
+  } scaled[] = {{"model.layers.1.self_attn.k_proj", 0},
+                {"model.layers.1.self_attn.o_proj", 1},
+                {"model.layers.0.mlp.gate_proj", 2},
+                {"model.layers.0.mlp.up_proj", 3},
+                {"model.layers.1.mlp.gate_proj", 4},
+                {"model.layers.1.mlp.up_proj", 4},
+                {kDown, 1},
+                {"model.layers.0.linear_attn.in_proj_z", 2}};
   for (const auto& s : scaled) {
     TestTensor& weight = numbers.tensor(s.module + ".weight");
     const int64_t k = weight.shape[1];
@@ -116,8 +120,9 @@ TEST(NvfpAwq, FactorsMultiplyTheInput) {
     stored += op->name() + " is " + op->info().stored + "\n";
     joined += op->name() + " is " + op->info().joined + "\n";
   }
-  expect_says(stored, {kDown + " is nvfp4, e4m3 scales of 16 columns, global scale 0.013 "
-                               "multiplies, pre_quant_scale on the input\n"},
+  expect_says(stored,
+              {kDown + " is nvfp4, e4m3 scales of 16 columns, global scale 0.013 "
+                       "multiplies, pre_quant_scale on the input\n"},
               "stored");
   expect_says(joined,
               {"model.layers.0.mlp.gate_proj is gate and up apart: each has a pre_quant_scale of",
@@ -139,7 +144,8 @@ TEST(NvfpAwq, ProjectionsAgainstTheFormula) {
   (void)tiny_float_model({.file = FloatFile::kModelOptNvfp4, .bend = keep});
   std::vector<float> factors;
   for (int64_t i = 0; i < w.k; ++i) {
-    factors.push_back(bfloat16::from_float(0.3f + 0.11f * static_cast<float>(i * 5 % 17)).to_float());
+    factors.push_back(
+        bfloat16::from_float(0.3f + 0.11f * static_cast<float>(i * 5 % 17)).to_float());
   }
   m.tensors.push_back(pre_quant_scale(kDown, factors));
   const std::vector<float> values = w.values();
@@ -194,23 +200,34 @@ TEST(NvfpAwq, WhatIsNoFactor) {
   const std::string name = kUp + ".pre_quant_scale";
   const auto quant = [](TestModel& m) -> Json& { return m.config["quantization_config"]; };
   const std::vector<Case> cases = {
-      {"quant_algo NVFP4", [&](TestModel& m, TestTensor&) { quant(m)["quant_algo"] = "NVFP4"; },
+      {"quant_algo NVFP4",
+       [&](TestModel& m, TestTensor&) { quant(m)["quant_algo"] = "NVFP4"; },
        {name, "quant_algo NVFP4_AWQ", "NVFP4 in "}},
       {"said to be absent",
        [&](TestModel& m, TestTensor&) { quant(m)["pre_quant_scale"] = false; },
        {name, "quant_algo NVFP4_AWQ"}},
-      {"of the rows", [](TestModel&, TestTensor& t) { t = pre_quant_scale(kUp, powers(24, 0)); },
+      {"of the rows",
+       [](TestModel&, TestTensor& t) { t = pre_quant_scale(kUp, powers(24, 0)); },
        {name, "[16], a factor for each column of K", "BF16 [24]"}},
-      {"one for all", [](TestModel&, TestTensor& t) { t = pre_quant_scale(kUp, {2.0f}); },
+      {"one for all",
+       [](TestModel&, TestTensor& t) { t = pre_quant_scale(kUp, {2.0f}); },
        {name, "[16]", "BF16 [1]"}},
-      {"a matrix", [](TestModel&, TestTensor& t) { t.shape = {1, 16}; }, {name, "[16]"}},
-      {"zero", [](TestModel&, TestTensor& t) { t.bytes.replace(6, 2, std::string(2, '\0')); },
+      {"a matrix",
+       [](TestModel&, TestTensor& t) {
+         t.shape = {1, 16};
+       },
+       {name, "[16]"}},
+      {"zero",
+       [](TestModel&, TestTensor& t) { t.bytes.replace(6, 2, std::string(2, '\0')); },
        {name, "finite positive", "0 at index 3"}},
-      {"negative", [](TestModel&, TestTensor& t) { t.bytes[7] = '\xbf'; },
+      {"negative",
+       [](TestModel&, TestTensor& t) { t.bytes[7] = '\xbf'; },
        {name, "finite positive", "at index 3"}},
-      {"NaN", [](TestModel&, TestTensor& t) { t.bytes.replace(6, 2, "\xc0\x7f"); },
+      {"NaN",
+       [](TestModel&, TestTensor& t) { t.bytes.replace(6, 2, "\xc0\x7f"); },
        {name, "finite positive", "nan at index 3"}},
-      {"infinite", [](TestModel&, TestTensor& t) { t.bytes.replace(6, 2, "\x80\x7f"); },
+      {"infinite",
+       [](TestModel&, TestTensor& t) { t.bytes.replace(6, 2, "\x80\x7f"); },
        {name, "finite positive", "inf at index 3"}},
       {"integers", [](TestModel&, TestTensor& t) { t.dtype = "I16"; }, {name, "F32, BF16 or F16"}},
       {"beside a plain weight",
