@@ -333,6 +333,7 @@ void set_avx512(const CpuidBits& cpu, bool state_on, IsaFeatures* f) {
   f->bf16 = f->avx512_core && cpu.bf16();
   f->slow_bf16_dots = f->bf16 && cpu.intel();
   f->half_width_vectors = f->avx512_core && cpu.amd() && cpu.family() == 0x19;
+  f->far_prefetch = f->avx512_core && cpu.amd() && cpu.family() == 0x1a;
   f->vbmi = f->avx512_core && cpu.vbmi();
   f->vbmi2 = f->avx512_core && cpu.vbmi2();
   f->fp16 = f->avx512_core && cpu.fp16();

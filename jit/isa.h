@@ -67,6 +67,9 @@ struct IsaFeatures {
   /// 512-bit operations pass through units of 256 bits, two at a time: AMD's Zen 4. A hint for
   /// speed as well.
   bool half_width_vectors = false;
+  /// A core takes 40 GB/s and more from memory, so that twice as much has to be on its way as for
+  /// others: AMD's Zen 5. A hint for speed too.
+  bool far_prefetch = false;
   bool bmi2 = false;  ///< bzhi and friends; needs no state of its own
   bool amx_tile = false;
   bool amx_int8 = false;

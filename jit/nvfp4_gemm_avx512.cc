@@ -28,7 +28,7 @@ class Nvfp4GemmAvx512 final : public GemmMicrokernel {
   static constexpr int kPairs = 4;
   static constexpr int kBlockBytes = 128;   ///< lines that share scales
   static constexpr int kScalesOfALine = 8;  ///< so far scales move on with each line
-  /// Of scales, as far ahead as kPrefetch lets four panels of codes be.
+  /// Of scales, as far ahead as kFarPrefetch lets four panels of codes be.
   static constexpr int kScalesAhead = 256;
 
   /// What of a pair of depths exists.

@@ -33,8 +33,9 @@ constexpr int64_t kMostTileRows = 384;
 // least serve many.
 constexpr int64_t kTileRowsOfLongK = 256;
 // In flight over all streams of a thread: bandwidth times latency is 2 to 3 KiB, and a stream must
-// be ahead of the hardware's own prefetcher to be of use (bench/NOTES.md).
+// be ahead of the hardware's own prefetcher to be of use (bench/NOTES.md). Zen 5: 4 to 5 KiB.
 constexpr int kPrefetch = 4096;
+constexpr int kFarPrefetch = 8192;
 // A single stream is read from memory only as fast as it is fetched ahead.
 constexpr int kPrefetchAlone = 8192;
 // With vectors of half width (Zen 4) four streams come faster without, where a line of weights is
@@ -111,7 +112,7 @@ int prefetch_bytes(const GemmFacts& facts, int nr, int64_t m) noexcept {
   const int64_t operations = dots_of_line * (m + decoding);
   const bool streams = nr == kMostBlockPanels && operations <= kOperationsThatHideNothing;
   if (facts.half_width && streams) return 0;
-  return kPrefetch / nr / 64 * 64;
+  return (facts.far_prefetch ? kFarPrefetch : kPrefetch) / nr / 64 * 64;
 }
 
 /// Rows that pass over a chunk together.

@@ -79,6 +79,7 @@ struct GemmFacts {
   int tile_bytes = 64;  ///< of a row in one tile of A
   /// jit::IsaFeatures::half_width_vectors, in a family without tiles.
   bool half_width = false;
+  bool far_prefetch = false;  ///< jit::IsaFeatures::far_prefetch
 
   bool tiles() const noexcept { return row_step > 1; }
   bool decodes() const noexcept { return decoded_bits != 0; }

@@ -40,6 +40,7 @@ GemmFamily make_family(const Config& config, IsaLevel level, const GemmFacts& fa
   };
   GemmFamily family{level, facts, rows, {}, {}, {}, {}, {}};
   family.facts.half_width = features.half_width_vectors && !facts.tiles();
+  family.facts.far_prefetch = features.far_prefetch;
   family.kernel_name = [with_shape](int mr, int nr, int pf) {
     return to_string(with_shape(mr, nr, pf));
   };

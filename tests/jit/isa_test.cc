@@ -293,6 +293,8 @@ TEST(IsaTest, FlagsOfKnownMachines) {
   FakeCpu zen4 = zen5();
   zen4.at(1).eax = 0x00a10f11;  // family 25: 15 in the base field, 10 in the extended one
   EXPECT_TRUE(detect(zen4, IsaLevel::kAmx, nullptr).half_width_vectors);
+  EXPECT_TRUE(zen.far_prefetch);
+  EXPECT_FALSE(spr_flags.far_prefetch || detect(zen4, IsaLevel::kAmx, nullptr).far_prefetch);
   FakeCpu no_bf16 = zen5();
   no_bf16.at(7, 1).eax = 0;
   EXPECT_FALSE(detect(no_bf16, IsaLevel::kAmx, nullptr).bf16);

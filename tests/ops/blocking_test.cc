@@ -64,7 +64,7 @@ TEST(ChooseGrid, HugeShapesDoNotOverflow) {
 TEST(DefaultBlocking, IsLegalForEveryShape) {
   for (int bytes : {1, 2}) {
     for (int panel_registers : {1, 2}) {
-      for (int flags = 0; flags < 16; ++flags) {
+      for (int flags = 0; flags < 32; ++flags) {
         for (int64_t k : {0, 1, 63, 64, 4096, 17408, 131072, 1 << 24}) {
           GemmFacts facts{.k = k, .a_bytes = bytes, .weight_bits = 8 * bytes};
           facts.panel_registers = panel_registers;
@@ -73,6 +73,7 @@ TEST(DefaultBlocking, IsLegalForEveryShape) {
           facts.pairs = (flags & 2) != 0;
           facts.row_step = (flags & 4) != 0 ? 16 : 1;
           facts.half_width = (flags & 8) != 0 && !facts.tiles();
+          facts.far_prefetch = (flags & 16) != 0;
           for (int64_t m : {1, 2, 6, 7, 9, 10, 14, 15, 16, 17, 32, 33, 64, 1000, 1 << 20}) {
             const GemmBlocking b = default_blocking(facts, m);
             EXPECT_EQ(invalid(b, facts), nullptr) << k << ' ' << m << ' ' << flags;
@@ -98,6 +99,20 @@ TEST(DefaultBlocking, VectorsOfHalfWidthHaveNoBlockOfOnePanel) {
   }
   EXPECT_EQ(default_blocking(facts, 4).prefetch_bytes, 0);
   EXPECT_NE(default_blocking(facts, 8).prefetch_bytes, 0);
+}
+
+// What is on its way in all streams together is the machine's, not the block's.
+TEST(DefaultBlocking, BytesOnTheirWay) {
+  GemmFacts facts{.k = 4096, .a_bytes = 2, .weight_bits = 16};
+  for (const bool far : {false, true}) {
+    facts.far_prefetch = far;
+    for (const int64_t m : {1, 4, 6, 7, 9, 10, 14}) {
+      const GemmBlocking b = default_blocking(facts, m);
+      const int bytes = b.prefetch_bytes * b.nr;
+      EXPECT_LE(bytes, far ? 8192 : 4096) << m;
+      EXPECT_GT(bytes, far ? 8192 - 64 * b.nr : 4096 - 64 * b.nr) << m;
+    }
+  }
 }
 
 // Blocks of whole tiles that follow one another, but for the end of the last one; as many tiles as
