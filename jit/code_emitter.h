@@ -100,7 +100,7 @@ class CodeEmitter : public Generator {
   DType lookup_codes_ = DType::kU4;
   bool has_nibbles_ = false, has_table_ = false;
   Xbyak::Label table_data_;
-  Xbyak::Zmm magnitudes_, halves_, places_;
+  Xbyak::Zmm magnitudes_;
   Xbyak::Label nvfp4_data_;
   /// With VBMI upper bytes, then lower bytes; else words.
   Xbyak::Zmm float8_tables_[4];

@@ -32,18 +32,14 @@ static_assert(kept_bits(0) == 0xffc0 && kept_bits(2) == 0xffd0 && kept_bits(3) =
 
 void CodeEmitter::emit_nvfp4_setup() {
   magnitudes_ = vec.take("magnitudes");
-  halves_ = vec.take("halves");
-  places_ = vec.take("places");
   vmovdqu16(magnitudes_, ptr[rip + nvfp4_data_]);
-  vmovdqu16(halves_, ptr[rip + nvfp4_data_ + 64]);
-  vmovdqu16(places_, ptr[rip + nvfp4_data_ + 128]);
 }
 
 void CodeEmitter::emit_block_scales(const Xbyak::Zmm& keep, const Xbyak::Zmm& below,
                                     const Xbyak::Address& scales) {
   vbroadcasti32x4(below, scales);
-  vpshufb(below, below, places_);
-  vpermw(keep, below, halves_);
+  vpshufb(below, below, ptr[rip + nvfp4_data_ + 128]);
+  vpermw(keep, below, ptr[rip + nvfp4_data_ + 64]);
   vpsllw(below, below, 4);
 }
 

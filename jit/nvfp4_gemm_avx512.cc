@@ -204,7 +204,7 @@ std::optional<Nvfp4GemmAvx512Config> parse_nvfp4_gemm_avx512(std::string_view te
 Nvfp4Registers nvfp4_registers(const Nvfp4GemmAvx512Config& config) {
   // keep, below and the decoded vector of a panel; tables and places, the activation. An FMA: the
   // odd elements, and the mask for them.
-  return config.fma ? Nvfp4Registers{4, 5} : Nvfp4Registers{3, 4};
+  return config.fma ? Nvfp4Registers{4, 3} : Nvfp4Registers{3, 2};
 }
 
 const char* invalid(const Nvfp4GemmAvx512Config& config) {
