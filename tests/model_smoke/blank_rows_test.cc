@@ -73,17 +73,18 @@ TEST(LoadingRules, L03_ZeroRowsOfPlainAndInt8Weights) {
 TEST(LoadingRules, L03_ZeroRowsOfFloatFormats) {
   for (const FloatFile file : kForms) {
     const int64_t block = file == FloatFile::kFp8Block ? 8 : -1;
-    const std::string codes =
-        kQkv + (file == FloatFile::kCtNvfp4 ? ".weight_packed" : ".weight");
-    for (const uint8_t code : {uint8_t{0}, uint8_t{8}, uint8_t{5}}) {  // e2m1 0, -0, 3; e4m3 0, a subnormal, another
+    const std::string codes = kQkv + (file == FloatFile::kCtNvfp4 ? ".weight_packed" : ".weight");
+    for (const uint8_t code :
+         {uint8_t{0}, uint8_t{8}, uint8_t{5}}) {  // e2m1 0, -0, 3; e4m3 0, a subnormal, another
       const auto bend = [&](const std::string& module, FloatMatrix& w) {
         if (module != kQkv) return;
         for (int64_t i = kFirst * w.k; i < (kLast + 1) * w.k; ++i) {
           w.code[static_cast<size_t>(i)] = code;
         }
       };
-      expect_told(tiny_float_model({.file = file, .block_n = block, .block_k = block, .bend = bend}),
-                  codes, rows_of_qkv(), name_of(file));
+      expect_told(
+          tiny_float_model({.file = file, .block_n = block, .block_k = block, .bend = bend}), codes,
+          rows_of_qkv(), name_of(file));
     }
     if (!test::is_nvfp4(file)) continue;
     TestModel scales = tiny_float_model({.file = file});
@@ -92,8 +93,8 @@ TEST(LoadingRules, L03_ZeroRowsOfFloatFormats) {
   }
 }
 
-/// A code of 8 is zero in symmetric files. Rows of the matrix are columns of the tensor for GPTQ, and
-/// nibbles of words for AWQ.
+/// A code of 8 is zero in symmetric files. Rows of the matrix are columns of the tensor for GPTQ,
+/// and nibbles of words for AWQ.
 TEST(LoadingRules, L03_ZeroRowsOfInt4) {
   for (const Int4File file :
        {Int4File::kGptq, Int4File::kGptqV2, Int4File::kAwq, Int4File::kCompressedTensors}) {

@@ -160,6 +160,18 @@ double e4m3_value(uint8_t code) {
   return code & 0x80 ? -magnitude : magnitude;
 }
 
+uint8_t nearest_e4m3(float x) {
+  const double a = std::fabs(static_cast<double>(x));
+  int best = 0;
+  for (int code = 0; code < 0x7f; ++code) {
+    const double d = std::fabs(e4m3_value(static_cast<uint8_t>(code)) - a);
+    const double least = std::fabs(e4m3_value(static_cast<uint8_t>(best)) - a);
+    if (d < least || (d == least && code % 2 == 0)) best = code;
+  }
+  if (std::isinf(x)) best = 0x7e;
+  return static_cast<uint8_t>(best | (std::signbit(x) ? 0x80 : 0));
+}
+
 double e2m1_value(uint8_t code) {
   constexpr double kMagnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   return code & 8 ? -kMagnitudes[code & 7] : kMagnitudes[code & 7];

@@ -45,6 +45,8 @@ struct FloatMatrix {
 /// The e4m3 and e2m1 numbers, from the formats' definitions.
 double e4m3_value(uint8_t code);
 double e2m1_value(uint8_t code);
+/// The e4m3 code nearest to x, the even one of two, by looking at all of them; never above 448.
+uint8_t nearest_e4m3(float x);
 
 std::vector<TestTensor> float_tensors(const std::string& module, const FloatMatrix& matrix,
                                       FloatFile file);

@@ -308,35 +308,100 @@ TEST(LoadingRules, B12_GoldenValuesWithAndWithout) {
   EXPECT_GT(run("fp8", false), 0u);
 }
 
-/// Scales move the rounding of keys and values (3 bits of mantissa), not the model; a power of two
-/// moves only that of subnormals.
-TEST(LoadingRules, B12_ScalesOnlyMoveTheRounding) {
-  const auto logits = [](const TestModel& m) {
-    const TempDir dir;
-    m.write(dir);
-    return logits_of(dir.path(), {"reference", "f32"});
-  };
-  const auto quantized = [&](float k, float v) {
-    TestModel m = tiny("FP8");
-    add_kv_scales(m, k, v);
-    return logits(m);
-  };
-  const auto distance = [](const std::vector<float>& x, const std::vector<float>& y) {
-    double error = 0, norm = 0;
-    for (size_t i = 0; i < x.size(); ++i) {
-      error += std::pow(static_cast<double>(x[i] - y[i]), 2);
-      norm += std::pow(static_cast<double>(y[i]), 2);
+/// The caches of the attention layer of a tiny model after 40 tokens, and the logits. The layer
+/// before it knows no keys and values, so what goes into them does not depend on the cache.
+struct Ran {
+  LayerCache layer;
+  std::vector<float> logits;
+};
+Ran run_tiny(const TestModel& m, const test::Mode& run) {
+  const TempDir dir;
+  m.write(dir);
+  CommonOptions options;
+  options.model = dir.path();
+  options.backend = run.backend;
+  options.act = run.act;
+  options.threads = 2;
+  Session session(options);
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 40; ++i) ids.push_back((i * 37 + 11) % 260);
+  ModelCache cache = session.model().make_cache();
+  Tensor logits;
+  session.model().forward(ids, cache, {}, logits);
+  return {std::move(cache.layers[1]),
+          std::vector<float>(logits.row<float>(0),
+                             logits.row<float>(0) + logits.rows() * logits.cols())};
+}
+Ran run_tiny_fp8(float k, float v, const test::Mode& run) {
+  TestModel m = tiny("FP8");
+  add_kv_scales(m, k, v);
+  return run_tiny(m, run);
+}
+
+template <typename F>
+void for_elements(const KvCache& cache, F&& f) {
+  for (int64_t head = 0; head < cache.heads(); ++head) {
+    for (int64_t t = 0; t < cache.length(); ++t) {
+      for (int64_t i = 0; i < cache.head_dim(); ++i) f(head, t * cache.stride() + i);
     }
-    return std::sqrt(error / norm);
-  };
-  const std::vector<float> plain = logits(test::tiny_model());
-  const std::vector<float> base = quantized(0x1p-6f, 0x1p-8f);
-  EXPECT_GT(distance(base, plain), 0);
-  EXPECT_LT(distance(base, plain), 0.05);
-  EXPECT_LT(distance(quantized(0.023f, 0.007f), plain), 0.05);
-  EXPECT_LT(distance(quantized(0x1p-5f, 0x1p-7f), base), distance(base, plain) / 4);
-  EXPECT_GT(distance(quantized(0x1p-11f, 0x1p-8f), plain), 0.1);  // keys saturate
-  EXPECT_GT(distance(quantized(0x1p-6f, 0x1p-14f), plain), 0.1);  // values do
+  }
+}
+
+float stored(const KvCache& cache, bool key, int64_t head, int64_t at) {
+  if (cache.dtype() == DType::kF32) {
+    return key ? cache.keys<float>(head)[at] : cache.values<float>(head)[at];
+  }
+  return (key ? cache.keys<bfloat16>(head)[at] : cache.values<bfloat16>(head)[at]).to_float();
+}
+
+/// Every byte of the model's cache is the code nearest to x / scale, the even one of two, with 448
+/// for all above: x is what the same model without an FP8 cache keeps. In both backends.
+TEST(LoadingRules, B12_BytesOfTheCache) {
+  std::vector<test::Mode> runs = {{"reference", "f32"}, {"reference", "bf16"}};
+  if (Context().isa() != IsaLevel::kNone) runs.push_back({"jit", "bf16"});
+  const KvScales scales[] = {{0x1p-6f, 0x1p-7f},
+                             {0.023f, 0.007f},      // usual ones
+                             {0x1p-11f, 0x1p-14f},  // most saturate
+                             {3.7f, 11.0f},         // most are subnormal
+                             {1, 1}};
+  for (const test::Mode& run : runs) {
+    const KvCache plain = run_tiny(test::tiny_model(), run).layer.kv;
+    for (const KvScales& s : scales) {
+      const KvCache cache = run_tiny_fp8(s.k, s.v, run).layer.kv;
+      ASSERT_EQ(cache.dtype(), DType::kE4M3);
+      ASSERT_EQ(cache.length(), 40);
+      int64_t wrong = 0, saturated = 0;
+      for_elements(cache, [&](int64_t head, int64_t at) {
+        const uint8_t k = cache.keys<e4m3>(head)[at].bits, v = cache.values<e4m3>(head)[at].bits;
+        wrong += k != test::nearest_e4m3(stored(plain, true, head, at) / s.k);
+        wrong += v != test::nearest_e4m3(stored(plain, false, head, at) / s.v);
+        saturated += ((k & 0x7f) == 0x7e) + ((v & 0x7f) == 0x7e);
+      });
+      EXPECT_EQ(wrong, 0) << run.backend << " " << run.act << " " << s.k;
+      EXPECT_EQ(saturated > 0, s.k == 0x1p-11f) << run.backend << " " << s.k;
+    }
+  }
+}
+
+/// Scores times k_scale, outputs times v_scale: with scales twice as large, codes that are neither
+/// subnormal nor 448 have one exponent less and stand for the same numbers. Powers of two, so every
+/// product is exact and the logits have the same bits; a scale left out, or the other one in its
+/// place, would show.
+TEST(LoadingRules, B12_ScalesComeBackInScoresAndOutputs) {
+  const test::Mode run{"reference", "f32"};
+  constexpr float kK = 0x1p-6f, kV = 0x1p-7f;
+  const Ran base = run_tiny_fp8(kK, kV, run);
+  const KvCache& cache = base.layer.kv;
+  for_elements(cache, [&](int64_t head, int64_t at) {
+    for (const e4m3 x : {cache.keys<e4m3>(head)[at], cache.values<e4m3>(head)[at]}) {
+      // Normal after halving too, or zero.
+      ASSERT_TRUE((x.bits & 0x7f) == 0 || ((x.bits & 0x7f) >= 0x10 && (x.bits & 0x7f) < 0x7e));
+    }
+  });
+  EXPECT_EQ(run_tiny_fp8(2 * kK, kV, run).logits, base.logits);
+  EXPECT_EQ(run_tiny_fp8(kK, 2 * kV, run).logits, base.logits);
+  EXPECT_EQ(run_tiny_fp8(2 * kK, 2 * kV, run).logits, base.logits);
+  EXPECT_NE(run_tiny(test::tiny_model(), run).logits, base.logits);
 }
 
 TEST(LoadingRules, B13_ScalesOfNoAttentionLayer) {

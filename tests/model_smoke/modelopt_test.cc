@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model_smoke/input_error.h"
 #include "model_smoke/linear_ops.h"
 #include "model_smoke/model_ops.h"
 #include "model_smoke/session.h"
@@ -107,6 +108,7 @@ TEST(NvfpAwq, FactorsMultiplyTheInput) {
   const std::vector<float> expected = logits_of(numbers, kF32);
   EXPECT_EQ(logits_of(awq, kF32), expected);
   EXPECT_NE(expected, without);
+  for (const Mode& run : test::jit_modes()) test::expect_ops_hold(awq, run);
 
   const TempDir dir;
   awq.write(dir);
