@@ -19,6 +19,9 @@ const TensorView* find_in(const Checkpoint& c, std::string_view module, std::str
   return c.find(std::string(module) + std::string(suffix));
 }
 
+/// What holds the numbers of a module.
+constexpr const char* kCodesSuffixes[] = {".weight", ".qweight", ".weight_packed"};
+
 /// Every tensor that some format has beside or in place of `weight`.
 constexpr const char* kQuantSuffixes[] = {
     ".qweight",           ".qzeros",         ".scales",           ".g_idx",
@@ -36,10 +39,12 @@ void refuse_other_formats(const Checkpoint& c, std::string_view module,
       return name != nullptr && suffix == name;
     });
     if (other == nullptr || is_own) continue;
-    const bool both = find_in(c, module, ".weight") != nullptr;
-    throw InputError(other->file, other->name, formats,
-                     "a tensor of another format" +
-                         (both ? " beside " + std::string(module) + ".weight" : std::string()));
+    std::string beside;
+    for (const char* codes : kCodesSuffixes) {
+      const TensorView* there = find_in(c, module, codes);
+      if (there != nullptr && there != other) beside += " beside " + there->name;
+    }
+    throw InputError(other->file, other->name, formats, "a tensor of another format" + beside);
   }
 }
 
@@ -227,7 +232,7 @@ ModuleFormat QuantConfig::float_format_of(std::string_view module,
 ModuleDecision QuantConfig::decide(std::string_view module, const Checkpoint& checkpoint) const {
   ModuleDecision out;
   out.format = format_of(module, checkpoint);
-  for (const char* suffix : {".weight", ".qweight", ".weight_packed"}) {
+  for (const char* suffix : kCodesSuffixes) {
     const TensorView* t = find_in(checkpoint, module, suffix);
     if (t == nullptr) continue;
     out.reason = std::string(out.format == ModuleFormat::kPlain ? "plain" : "quantized") + ": " +

@@ -1,6 +1,7 @@
 #include "tests/model_smoke/int4_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -107,7 +108,49 @@ Int4Matrix decoded(const RawCheckpoint& raw, const std::string& module, bool awq
   return m;
 }
 
+/// A positive normal f16 number.
+float from_f16(uint16_t bits) {
+  const int exponent = bits >> 10;
+  if (exponent == 0 || exponent >= 31) throw std::logic_error("no positive normal f16 number");
+  return std::ldexp(1.0f + static_cast<float>(bits & 1023) / 1024.0f, exponent - 15);
+}
+
+/// Groups of columns cut into smaller ones.
+Int4Matrix regrouped(const Int4Matrix& m, int64_t group) {
+  if (m.group % group != 0) throw std::logic_error("the groups cannot be cut like this");
+  Int4Matrix out = m;
+  out.group = group;
+  out.zero.clear();
+  out.scale.clear();
+  for (int64_t n = 0; n < m.n; ++n) {
+    for (int64_t g = 0; g < out.groups(); ++g) {
+      const auto from = static_cast<size_t>(n * m.groups() + g * group / m.group);
+      out.zero.push_back(m.zero[from]);
+      out.scale.push_back(m.scale[from]);
+    }
+  }
+  for (int64_t k = 0; k < m.k; ++k) {
+    if (m.g_idx[static_cast<size_t>(k)] != k / m.group) {
+      throw std::logic_error("groups in another order cannot be cut");
+    }
+    out.g_idx[static_cast<size_t>(k)] = static_cast<int32_t>(k / group);
+  }
+  return out;
+}
+
 }  // namespace
+
+std::vector<float> Int4Matrix::values() const {
+  std::vector<float> out;
+  for (int64_t r = 0; r < n; ++r) {
+    for (int64_t c = 0; c < k; ++c) {
+      const auto at = static_cast<size_t>(r * groups() + g_idx[static_cast<size_t>(c)]);
+      const int number = code[static_cast<size_t>(r * k + c)] - zero[at];
+      out.push_back(static_cast<float>(number) * from_f16(scale[at]));
+    }
+  }
+  return out;
+}
 
 const char* name_of(Int4File file) {
   constexpr const char* kNames[] = {"gptq", "gptq_v2", "awq", "compressed_tensors"};
@@ -209,27 +252,34 @@ TestModel tiny_int4_model(const Int4Style& style) {
       w.code.push_back(static_cast<uint8_t>(t.bytes[static_cast<size_t>(2 * i + 1)] * 5 + i) & 15);
     }
     for (int64_t i = 0; i < w.n * w.groups(); ++i) {
-      w.zero.push_back(style.symmetric ? 8 : static_cast<uint8_t>(5 + i * 7 % 7));
+      const auto other = static_cast<uint8_t>(style.zero >= 0 ? style.zero : 5 + i * 7 % 7);
+      w.zero.push_back(style.symmetric ? 8 : other);
       w.scale.push_back(static_cast<uint16_t>(0x2000 + i * 37 % 0x380));  // 2^-7 to 2^-6
     }
     for (int64_t k = 0; k < w.k; ++k) {
       const int64_t from = style.act_order ? k * 5 % w.k : k;
       w.g_idx.push_back(static_cast<int32_t>(from / w.group));
     }
+    if (style.numbers) {
+      const std::vector<float> values = w.values();
+      out.push_back({t.name, "F32", t.shape, bytes_of(values.data(), values.size() * 4)});
+      continue;
+    }
     for (TestTensor& part : int4_tensors(module, w, style)) out.push_back(std::move(part));
   }
   m.tensors = std::move(out);
-  m.config["quantization_config"] = int4_config(style, plain);
+  if (!style.numbers) m.config["quantization_config"] = int4_config(style, plain);
   return m;
 }
 
-TestModel reencoded(const std::string& dir, Int4File file) {
+TestModel reencoded(const std::string& dir, Int4File file, int64_t group) {
   RawCheckpoint raw = read_checkpoint(dir);
   const Json quant = raw.config.at("quantization_config");
   const bool awq = quant.at("quant_method") == "awq";
   Int4Style style;
   style.file = file;
-  style.group = quant.at("group_size").get<int64_t>();
+  const int64_t source_group = quant.at("group_size").get<int64_t>();
+  style.group = group != 0 ? group : source_group;
   style.symmetric = awq ? !quant.value("zero_point", true) : quant.value("sym", true);
   style.act_order = !awq && quant.value("desc_act", false);
   TestModel m;
@@ -240,7 +290,8 @@ TestModel reencoded(const std::string& dir, Int4File file) {
     const bool projection = module.find("_proj") != std::string::npos || module == "lm_head";
     if (projection && name.ends_with(".weight")) plain.push_back(module);
     if (name.ends_with(".qweight")) {
-      const Int4Matrix matrix = decoded(raw, module, awq, style.group);
+      Int4Matrix matrix = decoded(raw, module, awq, source_group);
+      if (group != 0) matrix = regrouped(matrix, group);
       for (TestTensor& t : int4_tensors(module, matrix, style)) m.tensors.push_back(std::move(t));
     } else if (!raw.tensors.contains(module + ".qweight")) {
       m.tensors.push_back(tensor);

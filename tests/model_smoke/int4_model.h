@@ -23,6 +23,8 @@ struct Int4Matrix {
   std::vector<int32_t> g_idx;   ///< [k]
 
   int64_t groups() const { return (k + group - 1) / group; }
+  /// (code - zero) * scale by the format's description, one f32 product each.
+  std::vector<float> values() const;
 };
 
 struct Int4Style {
@@ -30,6 +32,8 @@ struct Int4Style {
   int64_t group = 8;
   bool symmetric = true;
   bool act_order = false;
+  bool numbers = false;  ///< the same numbers as F32 weights
+  int zero = -1;         ///< of every group where not symmetric; -1: 5 to 11
 };
 
 /// The module's tensors in that form; `style.group` is the matrix's.
@@ -56,7 +60,8 @@ struct Mode {
 std::vector<float> logits_of(const std::string& path, const Mode& run);
 
 /// The checkpoint in `dir` (GPTQ v1 or AWQ) with its int4 modules written in another form.
-/// Tokenizer and generation config come along where there are some.
-TestModel reencoded(const std::string& dir, Int4File file);
+/// Tokenizer and generation config come along where there are some. `group`: finer groups, each
+/// with the scale and zero of the one that it was part of; 0: as they are.
+TestModel reencoded(const std::string& dir, Int4File file, int64_t group = 0);
 
 }  // namespace quern::smoke::test

@@ -26,8 +26,7 @@ std::string outcome(const TestModel& model) {
 void expect_says(const std::string& text, const std::vector<std::string>& parts,
                  const std::string& what) {
   for (const std::string& part : parts) {
-    EXPECT_NE(text.find(part), std::string::npos)
-        << what << ": no \"" << part << "\" in: " << text;
+    EXPECT_NE(text.find(part), std::string::npos) << what << ": no \"" << part << "\" in: " << text;
   }
 }
 
@@ -54,8 +53,8 @@ void expect_ops_hold(const TestModel& model, const Mode& run) {
     ids.push_back((i * 37 + 11) % static_cast<int32_t>(session.config().vocab_size));
   }
   Qwen3_5& m = session.model();
-  const CompareResult r = compare_ops(m, m.direct_ops(), session.runtime().context().pool(), ids,
-                                      3, [](const OpRecord&) {});
+  const CompareResult r = compare_ops(m, m.direct_ops(), session.runtime().context().pool(), ids, 3,
+                                      [](const OpRecord&) {});
   EXPECT_TRUE(r.holds()) << run.backend << " " << run.isa << ": "
                          << (r.holds() ? "" : divergence_text(*r.first_divergence));
   EXPECT_GT(r.records, 0);

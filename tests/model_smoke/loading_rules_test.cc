@@ -65,7 +65,8 @@ TEST(LoadingRules, A8_TwoReadingsOfOneModule) {
   for (const FloatFile file : kForms) {
     TestModel both = model_of(file);
     both.tensors.push_back({up(".qweight"), "I32", {2, 24}, std::string(192, '\1')});
-    expect_says(outcome(both), {up(".qweight"), "another format"}, name_of(file));
+    expect_says(outcome(both), {up(".qweight"), "another format beside " + up(codes_of(file))},
+                name_of(file));
 
     TestModel empty = model_of(file);
     TestTensor& codes = empty.tensor(up(codes_of(file)));
