@@ -84,13 +84,19 @@ TEST(LoadingRules, B3_NoListExcludesNothing) {
 }
 
 TEST(LoadingRules, B4_MtpAndLanguageModel) {
-  const QuantConfig q = nested({"mtp*", "model.layers.0.x", "language_model.model.layers.1.x"});
-  EXPECT_EQ(exclusion(q, "mtp_layers.0.x"), Exclusion::kExcluded);
-  EXPECT_EQ(exclusion(q, "language_model.model.layers.0.x"), Exclusion::kExcluded);
-  EXPECT_EQ(exclusion(q, "model.layers.0.x"), Exclusion::kExcluded);
-  EXPECT_EQ(exclusion(q, "model.layers.1.x"), Exclusion::kExcluded);
-  EXPECT_EQ(exclusion(q, "model.language_model.layers.1.x"), Exclusion::kExcluded);
-  EXPECT_EQ(exclusion(q, "model.layers.2.x"), Exclusion::kQuantized);
+  for (const auto& form : {nested, flat}) {
+    const QuantConfig q =
+        form({"mtp*", "model.layers.0.x", "language_model.model.layers.1.x", "*layers.3.*"});
+    EXPECT_EQ(exclusion(q, "mtp_layers.0.x"), Exclusion::kExcluded);
+    EXPECT_EQ(exclusion(q, "mtp.layers.0.x"), Exclusion::kExcluded);
+    EXPECT_EQ(exclusion(q, "model.layers.2.not_mtp"), Exclusion::kQuantized);
+    EXPECT_EQ(exclusion(q, "language_model.model.layers.3.x"), Exclusion::kExcluded);
+    EXPECT_EQ(exclusion(q, "language_model.model.layers.0.x"), Exclusion::kExcluded);
+    EXPECT_EQ(exclusion(q, "model.layers.0.x"), Exclusion::kExcluded);
+    EXPECT_EQ(exclusion(q, "model.layers.1.x"), Exclusion::kExcluded);
+    EXPECT_EQ(exclusion(q, "model.language_model.layers.1.x"), Exclusion::kExcluded);
+    EXPECT_EQ(exclusion(q, "model.layers.2.x"), Exclusion::kQuantized);
+  }
 }
 
 TEST(LoadingRules, B5_WhatIsLiteral) {
@@ -113,9 +119,11 @@ TEST(LoadingRules, B5_WhatIsLiteral) {
       {"q_*", "model.layers.0.self_attn.kq_proj", false},
   };
   for (const auto& r : rows) {
-    EXPECT_EQ(exclusion(nested(Json::array({r.pattern})), r.module),
-              r.excluded ? Exclusion::kExcluded : Exclusion::kQuantized)
-        << r.pattern << " on " << r.module;
+    for (const auto& form : {nested, flat}) {
+      EXPECT_EQ(exclusion(form(Json::array({r.pattern})), r.module),
+                r.excluded ? Exclusion::kExcluded : Exclusion::kQuantized)
+          << r.pattern << " on " << r.module;
+    }
   }
 }
 

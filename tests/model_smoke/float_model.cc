@@ -375,6 +375,14 @@ TestTensor pre_quant_scale(const std::string& module, const std::vector<float>& 
           bf16_bytes(factors)};
 }
 
+TestModel tiny_kv_model(const Json& kv) {
+  TestModel m = tiny_model();
+  m.config["quantization_config"] = {{"quant_method", "fp8"},
+                                     {"modules_to_not_convert", {"model", "lm_head"}}};
+  if (!kv.is_null()) m.config["quantization_config"]["kv_cache_scheme"] = kv;
+  return m;
+}
+
 void add_kv_scales(TestModel& model, float k, float v) {
   const std::string at = "model.layers.1.self_attn.";
   model.tensors.push_back({at + "k_proj.k_scale", "F32", {}, f32_bytes({k})});

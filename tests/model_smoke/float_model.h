@@ -82,6 +82,10 @@ void invertible_global(const std::string& module, FloatMatrix& matrix);
 /// NVFP4_AWQ's factors for the columns of a module's input, BF16.
 TestTensor pre_quant_scale(const std::string& module, const std::vector<float>& factors);
 
+/// A bf16 model whose config is one of a method that leaves every module out, and has this
+/// kv_cache_scheme; null: none.
+TestModel tiny_kv_model(const Json& kv);
+
 /// Adds the scales of an FP8 cache to layer 1 of a tiny model, as F32 scalars.
 void add_kv_scales(TestModel& model, float k, float v);
 

@@ -67,16 +67,28 @@ std::vector<Form> forms() {
       {"gptq", int4(Int4File::kGptq, true, false), ".qweight", gptq, false},
       {"gptq asymmetric", int4(Int4File::kGptq, false, false), ".qweight", zeros, false},
       {"gptq_v2 asymmetric", int4(Int4File::kGptqV2, false, false), ".qweight", zeros, false},
-      {"gptq desc_act", int4(Int4File::kGptq, false, true), ".qweight",
-       {".scales", ".qzeros", ".g_idx"}, false},
-      {"gptq_v2 desc_act", int4(Int4File::kGptqV2, true, true), ".qweight",
-       {".scales", ".g_idx"}, false},
+      {"gptq desc_act",
+       int4(Int4File::kGptq, false, true),
+       ".qweight",
+       {".scales", ".qzeros", ".g_idx"},
+       false},
+      {"gptq_v2 desc_act",
+       int4(Int4File::kGptqV2, true, true),
+       ".qweight",
+       {".scales", ".g_idx"},
+       false},
       {"awq", int4(Int4File::kAwq, false, false), ".qweight", zeros, false},
       {"awq symmetric", int4(Int4File::kAwq, true, false), ".qweight", gptq, false},
-      {"ct_int4", int4(Int4File::kCompressedTensors, false, true), ".weight_packed",
-       {".weight_scale", ".weight_zero_point", ".weight_g_idx"}, true},
-      {"ct_int4 symmetric", int4(Int4File::kCompressedTensors, true, false), ".weight_packed",
-       {".weight_scale"}, true},
+      {"ct_int4",
+       int4(Int4File::kCompressedTensors, false, true),
+       ".weight_packed",
+       {".weight_scale", ".weight_zero_point", ".weight_g_idx"},
+       true},
+      {"ct_int4 symmetric",
+       int4(Int4File::kCompressedTensors, true, false),
+       ".weight_packed",
+       {".weight_scale"},
+       true},
   };
 }
 
@@ -103,16 +115,16 @@ TEST(LoadingRules, A8_TwoReadingsOfOneIntegerModule) {
     ASSERT_EQ(outcome(f.model), "loaded") << f.name;
     const bool in_weight = f.codes == ".weight";
     TestModel both = f.model;
-    const TestTensor second = in_weight
-                                  ? TestTensor{kUp + ".qweight", "I32", {2, 24}, std::string(192, '\1')}
-                                  : TestTensor{kUp + ".weight", "BF16", {24, 16}, std::string(768, '\1')};
+    const TestTensor second =
+        in_weight ? TestTensor{kUp + ".qweight", "I32", {2, 24}, std::string(192, '\1')}
+                  : TestTensor{kUp + ".weight", "BF16", {24, 16}, std::string(768, '\1')};
     both.tensors.push_back(second);
     // The tensors of both readings, whichever it stumbles over.
     expect_says(outcome(both), {second.name, " beside ", kUp + "."}, f.name);
     TestModel empty = f.model;
     if (in_weight) {
-      empty.tensor(kUp + ".weight") = {kUp + ".weight", both.tensor(kUp + ".weight").dtype,
-                                       {0, 16}, {}};
+      empty.tensor(kUp + ".weight") = {
+          kUp + ".weight", both.tensor(kUp + ".weight").dtype, {0, 16}, {}};
       expect_says(outcome(empty), {kUp + ".weight", "not empty", "[0, 16]"}, f.name);
     } else {
       empty.tensors.push_back({kUp + ".weight", "BF16", {0}, {}});
@@ -145,7 +157,8 @@ TEST(LoadingRules, A10_ListsOfIntegerFilesAreHonouredAndReported) {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(outcome(listed), "loaded") << f.name;
     const std::string said = ::testing::internal::GetCapturedStderr();
-    expect_says(said, {"config.json: quantization_config.", "model.layers.7.mlp.up_proj\" matches no"},
+    expect_says(said,
+                {"config.json: quantization_config.", "model.layers.7.mlp.up_proj\" matches no"},
                 f.name);
     EXPECT_EQ(said.find("matches"), said.rfind("matches")) << f.name << said;
     TestModel unlisted = f.model;
@@ -154,9 +167,11 @@ TEST(LoadingRules, A10_ListsOfIntegerFilesAreHonouredAndReported) {
   }
 }
 
-/// Rules of `dynamic` that change a module change its numbers, and each that matches nothing is told.
+/// Rules of `dynamic` that change a module change its numbers, and each that matches nothing is
+/// told.
 TEST(LoadingRules, A10_DynamicRules) {
-  const test::Int4Style fine{Int4File::kGptq, 4, false, true}, coarse{Int4File::kGptq, 8, true, false};
+  const test::Int4Style fine{Int4File::kGptq, 4, false, true},
+      coarse{Int4File::kGptq, 8, true, false};
   test::Int4Style fine_numbers = fine, coarse_numbers = coarse;
   fine_numbers.numbers = coarse_numbers.numbers = true;
   const auto with_up_of = [](TestModel m, const TestModel& other) {
@@ -166,8 +181,8 @@ TEST(LoadingRules, A10_DynamicRules) {
     }
     return m;
   };
-  const std::vector<float> expected = logits_of(
-      with_up_of(tiny_int4_model(coarse_numbers), tiny_int4_model(fine_numbers)), kF32);
+  const std::vector<float> expected =
+      logits_of(with_up_of(tiny_int4_model(coarse_numbers), tiny_int4_model(fine_numbers)), kF32);
   const Json change = {{"group_size", 4}, {"sym", false}, {"desc_act", true}, {"bits", 4}};
   for (const char* prefix : {"+:", ""}) {  // both spellings of a change
     TestModel m = with_up_of(tiny_int4_model(coarse), tiny_int4_model(fine));
@@ -223,7 +238,8 @@ TEST(LoadingRules, A12_NoAnswerIsFrozen) {
   }
 }
 
-// ---- D: the same numbers in a plain file, spelled out by the formats' descriptions (int4_model.cc)
+// ---- D: the same numbers in a plain file, spelled out by the formats' descriptions
+// (int4_model.cc)
 
 /// BF16, F16 and F32 hold the same numbers here: those of bf16 between 2^-14 and 2^16.
 TEST(LoadingRules, D_PlainTypes) {
@@ -302,8 +318,8 @@ TEST(LoadingRules, D_Int4) {
   }
 }
 
-/// Groups of the sizes that are published: those of 128 cut up, each part with the scale and zero of
-/// the whole, are the same weights.
+/// Groups of the sizes that are published: those of 128 cut up, each part with the scale and zero
+/// of the whole, are the same weights.
 TEST(LoadingRules, D_Int4GroupsOf16To128) {
   const std::string path =
       quern::test::source_dir() + "/model_smoke/checkpoints/qwen35_docs.gptq_g128";
@@ -323,9 +339,12 @@ TEST(LoadingRules, D_GptqZeros) {
     Int4File file;
     uint32_t stored;
     int zero;
-  } rows[] = {{Int4File::kGptq, 0x00000000u, 1},   {Int4File::kGptq, 0xffffffffu, 16},
-              {Int4File::kGptqV2, 0x00000000u, 0}, {Int4File::kGptqV2, 0xffffffffu, 15},
-              {Int4File::kAwq, 0x00000000u, 0},    {Int4File::kAwq, 0xffffffffu, 15},
+  } rows[] = {{Int4File::kGptq, 0x00000000u, 1},
+              {Int4File::kGptq, 0xffffffffu, 16},
+              {Int4File::kGptqV2, 0x00000000u, 0},
+              {Int4File::kGptqV2, 0xffffffffu, 15},
+              {Int4File::kAwq, 0x00000000u, 0},
+              {Int4File::kAwq, 0xffffffffu, 15},
               {Int4File::kCompressedTensors, 0x00000000u, 0},
               {Int4File::kCompressedTensors, 0xffffffffu, 15}};
   for (const auto& r : rows) {

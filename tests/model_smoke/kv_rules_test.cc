@@ -1,4 +1,4 @@
-// loading-rules.md B7-B13: the scales of an FP8 key/value cache.
+// loading-rules.md B7-B11 and B13: the scales of an FP8 key/value cache (B12: kv_numerics_test.cc).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,14 +10,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model_smoke/goldens.h"
 #include "model_smoke/input_error.h"
 #include "model_smoke/kv_cache_plan.h"
 #include "model_smoke/session.h"
-#include "model_smoke/verify_run.h"
 #include "tests/model_smoke/float_model.h"
 #include "tests/model_smoke/int4_model.h"
-#include "tests/support/source_dir.h"
 
 namespace quern::smoke {
 namespace {
@@ -28,6 +25,7 @@ using test::logits_of;
 using test::TempDir;
 using test::TestModel;
 using test::TestTensor;
+using test::tiny_kv_model;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 const std::string kLayer = "model.layers.1.self_attn.";
@@ -41,15 +39,6 @@ KvAlgorithm algorithm_of(const Json& quant) {
 }
 Json with_kv(const char* key, const Json& kv) {
   return {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}, {key, kv}};
-}
-
-/// A bf16 model whose config is one of a method that leaves every module out.
-TestModel tiny(const Json& kv) {
-  TestModel m = test::tiny_model();
-  m.config["quantization_config"] = {{"quant_method", "fp8"},
-                                     {"modules_to_not_convert", {"model", "lm_head"}}};
-  if (!kv.is_null()) m.config["quantization_config"]["kv_cache_scheme"] = kv;
-  return m;
 }
 
 struct Planned {
@@ -102,12 +91,39 @@ TEST(LoadingRules, B7_NamesOfKvScales) {
 
 /// Values reach the layer untouched, though q, k and v become one matrix.
 TEST(LoadingRules, B7_ValuesReachTheirLayer) {
-  TestModel m = tiny({{"type", "float"}, {"num_bits", 8}});
+  TestModel m = tiny_kv_model({{"type", "float"}, {"num_bits", 8}});
   add_kv_scales(m, 0.0123456f, 0.765432f);
   const Planned p = plan_of(m);
   EXPECT_TRUE(p.plan.fp8);
   EXPECT_EQ(p.plan.layer[1], (KvScales{0.0123456f, 0.765432f}));
   EXPECT_TRUE(p.warnings.empty());
+}
+
+/// The same where q, k and v are NVFP4 and one matrix: the scales are those of parts that are no
+/// tensors of their own any more, and what else the parts have stays theirs.
+TEST(LoadingRules, B7_BeforeProjectionsAreJoined) {
+  TestModel m = test::tiny_float_model({.file = test::FloatFile::kModelOptNvfp4});
+  m.config["quantization_config"]["kv_cache_scheme"] = {{"type", "float"}, {"num_bits", 8}};
+  add_kv_scales(m, 0.0123456f, 0.765432f);
+  const TempDir dir;
+  m.write(dir);
+  CommonOptions options;
+  options.model = dir.path();
+  options.backend = "reference";
+  options.act = "bf16";
+  Session session(options);
+  bool joined = false;
+  for (const LinearOp* op : session.model().ops()) {
+    joined = joined || op->name() == kLayer + "q_proj+" + kLayer + "k_proj+" + kLayer + "v_proj";
+  }
+  EXPECT_TRUE(joined);
+  const ModelCache cache = session.model().make_cache();
+  EXPECT_EQ(cache.layers[1].kv.dtype(), DType::kE4M3);
+  EXPECT_EQ(cache.layers[1].kv.k_scale(), 0.0123456f);
+  EXPECT_EQ(cache.layers[1].kv.v_scale(), 0.765432f);
+  for (const Checkpoint::Ignored& t : session.ignored()) {
+    EXPECT_TRUE(t.name.ends_with(".input_scale")) << t.name;
+  }
 }
 
 TEST(LoadingRules, B8_Slots) {
@@ -126,7 +142,7 @@ TEST(LoadingRules, B8_Slots) {
 TEST(LoadingRules, B8_WhenTheCacheIsFp8) {
   const Json fp8 = {{"type", "float"}, {"num_bits", 8}};
   const auto is_fp8 = [](const Json& kv, bool scales, KvCacheChoice choice) {
-    TestModel m = tiny(kv);
+    TestModel m = tiny_kv_model(kv);
     if (scales) add_kv_scales(m, 0.5f, 0.5f);
     return plan_of(m, choice).plan.fp8;
   };
@@ -139,8 +155,25 @@ TEST(LoadingRules, B8_WhenTheCacheIsFp8) {
   EXPECT_TRUE(is_fp8("auto", false, kFp8));
   EXPECT_FALSE(is_fp8(Json(), true, kAuto));  // no slots: the scales are ignored
   EXPECT_TRUE(is_fp8(Json(), false, kFp8));
+  // Unknown ones are as "auto" is; one scale of two is not both.
+  for (const Json& unknown :
+       {Json("auto"), Json("INT8"), Json("NVFP4"), Json(""), Json{{"type", "int"}, {"num_bits", 8}},
+        Json{{"type", "float"}, {"num_bits", 4}}}) {
+    EXPECT_FALSE(is_fp8(unknown, false, kAuto)) << unknown;
+    EXPECT_TRUE(is_fp8(unknown, true, kAuto)) << unknown;
+    EXPECT_TRUE(is_fp8(unknown, false, kFp8)) << unknown;
+    EXPECT_FALSE(is_fp8(unknown, true, kBF16)) << unknown;
+    for (const char* alone : {"k_proj.k_scale", "v_proj.v_scale"}) {
+      TestModel m = tiny_kv_model(unknown);
+      add_kv_scales(m, 0.5f, 0.5f);
+      std::erase_if(m.tensors, [&](const TestTensor& t) {
+        return t.name.ends_with("_scale") && !t.name.ends_with(alone);
+      });
+      EXPECT_FALSE(plan_of(m).plan.fp8) << unknown << " " << alone;
+    }
+  }
   for (const float bad : {kInf, std::nanf(""), 0.0f, -1.0f}) {
-    TestModel m = tiny("auto");
+    TestModel m = tiny_kv_model("auto");
     add_kv_scales(m, bad, bad);
     const Planned p = plan_of(m);
     EXPECT_FALSE(p.plan.fp8) << bad;
@@ -155,21 +188,25 @@ TEST(LoadingRules, B8_WhenTheCacheIsFp8) {
 }
 
 TEST(LoadingRules, B9_ShapesOfKvScales) {
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {2}, {1, 1}, {0}}) {
-    TestModel m = tiny("FP8");
+  int rows = 0;
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{}, {1}, {2}, {1, 1}, {0}, {}, {1}, {2}, {1, 1}, {0}}) {
+    const bool of_v = rows++ >= 5;
+    TestModel m = tiny_kv_model("FP8");
     add_kv_scales(m, 0.5f, 0.25f);
-    TestTensor& k = m.tensor(kLayer + "k_proj.k_scale");
-    k.shape = shape;
-    k.bytes = shape == std::vector<int64_t>{2}   ? f32(0.5f) + f32(0.5f)
-              : shape == std::vector<int64_t>{0} ? std::string()
-                                                 : f32(0.5f);
+    TestTensor& scale = m.tensor(kLayer + (of_v ? "v_proj.v_scale" : "k_proj.k_scale"));
+    const std::string one = scale.bytes;
+    scale.shape = shape;
+    scale.bytes = shape == std::vector<int64_t>{2}   ? one + one
+                  : shape == std::vector<int64_t>{0} ? std::string()
+                                                     : one;
     const bool good = shape.empty() || shape == std::vector<int64_t>{1};
     try {
       EXPECT_EQ(plan_of(m).plan.layer[1], (KvScales{0.5f, 0.25f}));
       EXPECT_TRUE(good);
     } catch (const InputError& e) {
       EXPECT_FALSE(good) << e.what();
-      EXPECT_NE(std::string(e.what()).find("k_proj.k_scale: expected shape [] or [1], got "),
+      EXPECT_NE(std::string(e.what()).find("_scale: expected shape [] or [1], got "),
                 std::string::npos)
           << e.what();
       EXPECT_EQ(e.hint, "per-tensor KV scale expected");
@@ -192,6 +229,7 @@ TEST(LoadingRules, B10_AfterLoading) {
   };
   EXPECT_EQ(settled(0.5f, 0.25f), (KvScales{0.5f, 0.25f}));
   EXPECT_EQ(settled({}, {}), (KvScales{1, 1}));
+  EXPECT_EQ(plan_of(tiny_kv_model("FP8")).plan.layer[1], (KvScales{1, 1}));
   EXPECT_EQ(settled(0.5f, {}), (KvScales{0.5f, 0.5f}));
   EXPECT_THROW((void)settled({}, 0.5f), InputError);
   for (const float bad : kNoScales) {
@@ -205,7 +243,7 @@ TEST(LoadingRules, B10_AfterLoading) {
 TEST(LoadingRules, B10_WhatIsNoScaleIsReported) {
   for (const float bad : kNoScales) {
     for (const bool short_name : {false, true}) {
-      TestModel m = tiny("FP8");
+      TestModel m = tiny_kv_model("FP8");
       add_kv_scales(m, 0.5f, bad);
       const std::string name = kLayer + (short_name ? "v_scale" : "v_proj.v_scale");
       m.tensor(kLayer + "v_proj.v_scale").name = name;
@@ -218,7 +256,7 @@ TEST(LoadingRules, B10_WhatIsNoScaleIsReported) {
       EXPECT_EQ(p.ignored[0].name, name);
     }
   }
-  TestModel m = tiny("FP8");
+  TestModel m = tiny_kv_model("FP8");
   add_kv_scales(m, -1.0f, kInf);
   const Planned p = plan_of(m);
   EXPECT_EQ(p.plan.layer[1], (KvScales{1, 1}));
@@ -229,7 +267,7 @@ TEST(LoadingRules, B10_WhatIsNoScaleIsReported) {
 
 /// V alone is an error where it is used, and only there.
 TEST(LoadingRules, B10_VAloneWithoutAnFp8Cache) {
-  TestModel m = tiny("FP8");
+  TestModel m = tiny_kv_model("FP8");
   add_kv_scales(m, 0.5f, 0.25f);
   std::erase_if(m.tensors, [](const TestTensor& t) { return t.name.ends_with(".k_scale"); });
   try {
@@ -263,7 +301,16 @@ TEST(LoadingRules, B11_WaysToSayFp8) {
   const Json nested = {
       {"quantization",
        {{"quant_algo", "NVFP4"}, {"group_size", 16}, {"kv_cache_quant_algo", "FP8"}}}};
-  EXPECT_EQ(QuantConfig::parse_nested(nested, "f").kv_algorithm(), KvAlgorithm::kFp8);
+  for (const char* name : {"FP8", "fp8", "FLOAT8"}) {
+    Json json = nested;
+    json["quantization"]["kv_cache_quant_algo"] = name;
+    EXPECT_EQ(QuantConfig::parse_nested(json, "f").kv_algorithm(), KvAlgorithm::kFp8) << name;
+  }
+  for (const char* name : {"INT8", "NVFP4", "auto"}) {
+    Json json = nested;
+    json["quantization"]["kv_cache_quant_algo"] = name;
+    EXPECT_EQ(QuantConfig::parse_nested(json, "f").kv_algorithm(), KvAlgorithm::kOther) << name;
+  }
   // In the nested file alone, beside a config.json that says nothing of it.
   TestModel both = test::tiny_float_model({.file = test::FloatFile::kBothNvfp4});
   Json beside = read_nested(both);
@@ -279,133 +326,8 @@ TEST(LoadingRules, B11_WaysToSayFp8) {
   }
 }
 
-/// Golden values with an FP8 cache and without, and each far from the other.
-TEST(LoadingRules, B12_GoldenValuesWithAndWithout) {
-  const std::string path =
-      quern::test::source_dir() + "/model_smoke/checkpoints/qwen35_docs.nvfp4_all";
-  const auto run = [&](const char* kv_cache, bool fp8_row) {
-    CommonOptions options;
-    options.model = path;
-    options.backend = "reference";
-    options.kv_cache = kv_cache;
-    options.threads = 2;
-    Session session(options);
-    const Goldens goldens = Goldens::load(session.dir(), "", session.config().vocab_size);
-    ComputeMode mode = session.model().mode();
-    mode.fp8_kv = fp8_row;
-    const Tolerance tolerance = choose_tolerance(goldens, mode);
-    const VerifyResult result = run_goldens(session.model(), goldens, tolerance);
-    std::vector<std::string> failed = violations(result.golden, tolerance);
-    for (const PromptResult& p : result.prompts) {
-      for (const std::string& text : violations(p, tolerance)) failed.push_back(text);
-    }
-    return failed.size();
-  };
-  EXPECT_EQ(run("auto", true), 0u);
-  EXPECT_EQ(run("fp8", true), 0u);
-  EXPECT_EQ(run("bf16", false), 0u);
-  EXPECT_GT(run("bf16", true), 0u);
-  EXPECT_GT(run("fp8", false), 0u);
-}
-
-/// The caches of the attention layer of a tiny model after 40 tokens, and the logits. The layer
-/// before it knows no keys and values, so what goes into them does not depend on the cache.
-struct Ran {
-  LayerCache layer;
-  std::vector<float> logits;
-};
-Ran run_tiny(const TestModel& m, const test::Mode& run) {
-  const TempDir dir;
-  m.write(dir);
-  CommonOptions options;
-  options.model = dir.path();
-  options.backend = run.backend;
-  options.act = run.act;
-  options.threads = 2;
-  Session session(options);
-  std::vector<int32_t> ids;
-  for (int32_t i = 0; i < 40; ++i) ids.push_back((i * 37 + 11) % 260);
-  ModelCache cache = session.model().make_cache();
-  Tensor logits;
-  session.model().forward(ids, cache, {}, logits);
-  return {std::move(cache.layers[1]),
-          std::vector<float>(logits.row<float>(0),
-                             logits.row<float>(0) + logits.rows() * logits.cols())};
-}
-Ran run_tiny_fp8(float k, float v, const test::Mode& run) {
-  TestModel m = tiny("FP8");
-  add_kv_scales(m, k, v);
-  return run_tiny(m, run);
-}
-
-template <typename F>
-void for_elements(const KvCache& cache, F&& f) {
-  for (int64_t head = 0; head < cache.heads(); ++head) {
-    for (int64_t t = 0; t < cache.length(); ++t) {
-      for (int64_t i = 0; i < cache.head_dim(); ++i) f(head, t * cache.stride() + i);
-    }
-  }
-}
-
-float stored(const KvCache& cache, bool key, int64_t head, int64_t at) {
-  if (cache.dtype() == DType::kF32) {
-    return key ? cache.keys<float>(head)[at] : cache.values<float>(head)[at];
-  }
-  return (key ? cache.keys<bfloat16>(head)[at] : cache.values<bfloat16>(head)[at]).to_float();
-}
-
-/// Every byte of the model's cache is the code nearest to x / scale, the even one of two, with 448
-/// for all above: x is what the same model without an FP8 cache keeps. In both backends.
-TEST(LoadingRules, B12_BytesOfTheCache) {
-  std::vector<test::Mode> runs = {{"reference", "f32"}, {"reference", "bf16"}};
-  if (Context().isa() != IsaLevel::kNone) runs.push_back({"jit", "bf16"});
-  const KvScales scales[] = {{0x1p-6f, 0x1p-7f},
-                             {0.023f, 0.007f},      // usual ones
-                             {0x1p-11f, 0x1p-14f},  // most saturate
-                             {3.7f, 11.0f},         // most are subnormal
-                             {1, 1}};
-  for (const test::Mode& run : runs) {
-    const KvCache plain = run_tiny(test::tiny_model(), run).layer.kv;
-    for (const KvScales& s : scales) {
-      const KvCache cache = run_tiny_fp8(s.k, s.v, run).layer.kv;
-      ASSERT_EQ(cache.dtype(), DType::kE4M3);
-      ASSERT_EQ(cache.length(), 40);
-      int64_t wrong = 0, saturated = 0;
-      for_elements(cache, [&](int64_t head, int64_t at) {
-        const uint8_t k = cache.keys<e4m3>(head)[at].bits, v = cache.values<e4m3>(head)[at].bits;
-        wrong += k != test::nearest_e4m3(stored(plain, true, head, at) / s.k);
-        wrong += v != test::nearest_e4m3(stored(plain, false, head, at) / s.v);
-        saturated += ((k & 0x7f) == 0x7e) + ((v & 0x7f) == 0x7e);
-      });
-      EXPECT_EQ(wrong, 0) << run.backend << " " << run.act << " " << s.k;
-      EXPECT_EQ(saturated > 0, s.k == 0x1p-11f) << run.backend << " " << s.k;
-    }
-  }
-}
-
-/// Scores times k_scale, outputs times v_scale: with scales twice as large, codes that are neither
-/// subnormal nor 448 have one exponent less and stand for the same numbers. Powers of two, so every
-/// product is exact and the logits have the same bits; a scale left out, or the other one in its
-/// place, would show.
-TEST(LoadingRules, B12_ScalesComeBackInScoresAndOutputs) {
-  const test::Mode run{"reference", "f32"};
-  constexpr float kK = 0x1p-6f, kV = 0x1p-7f;
-  const Ran base = run_tiny_fp8(kK, kV, run);
-  const KvCache& cache = base.layer.kv;
-  for_elements(cache, [&](int64_t head, int64_t at) {
-    for (const e4m3 x : {cache.keys<e4m3>(head)[at], cache.values<e4m3>(head)[at]}) {
-      // Normal after halving too, or zero.
-      ASSERT_TRUE((x.bits & 0x7f) == 0 || ((x.bits & 0x7f) >= 0x10 && (x.bits & 0x7f) < 0x7e));
-    }
-  });
-  EXPECT_EQ(run_tiny_fp8(2 * kK, kV, run).logits, base.logits);
-  EXPECT_EQ(run_tiny_fp8(kK, 2 * kV, run).logits, base.logits);
-  EXPECT_EQ(run_tiny_fp8(2 * kK, 2 * kV, run).logits, base.logits);
-  EXPECT_NE(run_tiny(test::tiny_model(), run).logits, base.logits);
-}
-
 TEST(LoadingRules, B13_ScalesOfNoAttentionLayer) {
-  TestModel m = tiny("FP8");
+  TestModel m = tiny_kv_model("FP8");
   add_kv_scales(m, 0.5f, 0.25f);
   for (const char* name : {"model.layers.0.self_attn.k_proj.k_scale",  // a delta net
                            "model.layers.9.self_attn.v_proj.v_scale"}) {
@@ -422,7 +344,7 @@ TEST(LoadingRules, B13_ScalesOfNoAttentionLayer) {
 }
 
 TEST(LoadingRules, B13_TwoScalesOfOneLayer) {
-  TestModel m = tiny("FP8");
+  TestModel m = tiny_kv_model("FP8");
   add_kv_scales(m, 0.5f, 0.25f);
   m.tensors.push_back({kLayer + "k_scale", "F32", {1}, f32(0.5f)});
   EXPECT_THROW((void)plan_of(m), InputError);
