@@ -239,6 +239,11 @@ ModuleDecision QuantConfig::decide(std::string_view module, const Checkpoint& ch
                  (suffix + 1) + " is " + to_string(t->dtype) + "; " + file_name() + " has " +
                  verdict_text(module);
   }
+  if (out.format == ModuleFormat::kFp4 && pre_quant_scale_of(module)) {
+    const bool has = find_in(checkpoint, module, ".pre_quant_scale") != nullptr;
+    out.reason += has ? "; pre_quant_scale multiplies its input"
+                      : "; no pre_quant_scale, so its writer folded it into what comes before";
+  }
   return out;
 }
 

@@ -117,15 +117,23 @@ TEST(NvfpAwq, FactorsMultiplyTheInput) {
   options.backend = "reference";
   options.act = "bf16";
   Session session(options, Session::Purpose::kInspect);
-  std::string stored, joined;
+  std::string stored, joined, decided;
   for (const LinearOp* op : session.model().ops()) {
     stored += op->name() + " is " + op->info().stored + "\n";
     joined += op->name() + " is " + op->info().joined + "\n";
+    decided += op->name() + " is " + op->info().decided + "\n";
   }
   expect_says(stored,
               {kDown + " is nvfp4, e4m3 scales of 16 columns, global scale 0.013 "
                        "multiplies, pre_quant_scale on the input\n"},
               "stored");
+  expect_says(
+      decided,
+      {kDown + " is quantized: weight is U8; config.json has the target \"Linear\" and no "
+               "ignore entry for it; pre_quant_scale multiplies its input\n",
+       "model.layers.1.mlp.down_proj is quantized: weight is U8; config.json has the target "
+       "\"Linear\" and no ignore entry for it; no pre_quant_scale, so its writer folded it"},
+      "decided");
   expect_says(joined,
               {"model.layers.0.mlp.gate_proj is gate and up apart: each has a pre_quant_scale of",
                "model.layers.1.mlp.gate_proj+model.layers.1.mlp.up_proj is gate and up interleaved",

@@ -4,119 +4,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <random>
-
 #include "model_smoke/input_error.h"
 #include "model_smoke/model_config.h"
 #include "model_smoke/quant_config.h"
 #include "model_smoke/safetensors.h"
 #include "model_smoke/tokenizer.h"
+#include "tests/model_smoke/damage.h"
 #include "tests/model_smoke/float_model.h"
 #include "tests/model_smoke/malformed_case.h"
 
 namespace quern::smoke::test {
 namespace {
-
-using Rng = std::mt19937_64;
-
-uint64_t number_from(const char* variable, uint64_t fallback) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
-}
-
-// Damages bytes: flips, cuts, copies, and tokens that JSON readers trip over.
-std::string damage(std::string s, Rng* rng, size_t from = 0) {
-  static const char* const kTokens[] = {"null",     "-1",      "1e99",      "18446744073709551616",
-                                        "\"",       "{",       "}",         "[",
-                                        "]",        ",",       ":",         "9007199254740993",
-                                        "true",     "\\u0000", "\xff",      "\xc3",
-                                        "[[[[[[[[", "0.5",     "\"dtype\"", " "};
-  const auto below = [&](size_t n) { return n == 0 ? 0 : static_cast<size_t>((*rng)() % n); };
-  const size_t changes = 1 + below(3);
-  for (size_t i = 0; i < changes && s.size() > from; ++i) {
-    const size_t at = from + below(s.size() - from);
-    switch (below(6)) {
-      case 0:
-        s[at] = static_cast<char>((*rng)() & 255);
-        break;
-      case 1:
-        s[at] = static_cast<char>(s[at] ^ (1 << below(8)));
-        break;
-      case 2:
-        s.erase(at, 1 + below(16));
-        break;
-      case 3:
-        s.insert(at, kTokens[below(std::size(kTokens))]);
-        break;
-      case 4:
-        s.insert(at, s.substr(from + below(s.size() - from), below(64)));
-        break;
-      default:
-        s.resize(at);
-        break;
-    }
-  }
-  return s;
-}
-
-// A valid JSON tree with one value replaced: gets past the parser into the checks behind it.
-void damage_tree(Json* root, Rng* rng) {
-  static const Json kValues[] = {nullptr,
-                                 true,
-                                 0,
-                                 -1,
-                                 1,
-                                 7,
-                                 64,
-                                 uint64_t{1} << 31,
-                                 uint64_t{1} << 63,
-                                 1e99,
-                                 0.3,
-                                 "8",
-                                 "",
-                                 "Sequence",
-                                 Json::array(),
-                                 Json::object(),
-                                 Json::array({0, 8}),
-                                 Json::array({"a", "b"})};
-  Json* at = root;
-  for (int depth = 0; depth < 8 && at->is_structured() && !at->empty(); ++depth) {
-    if (depth > 0 && (*rng)() % 3 == 0) break;
-    const auto step = static_cast<std::ptrdiff_t>((*rng)() % at->size());
-    auto it = at->begin();
-    std::advance(it, step);
-    if ((*rng)() % 12 == 0) {
-      at->erase(it);
-      return;
-    }
-    at = &*it;
-  }
-  *at = kValues[(*rng)() % std::size(kValues)];
-}
-
-template <typename Load>
-void run(const char* what, uint64_t cases, const Load& load) {
-  const uint64_t first = number_from("QUERN_TEST_SEED", 20260101);
-  cases = std::min(number_from("QUERN_TEST_CASES", cases), uint64_t{100'000});
-  uint64_t loaded = 0;
-  for (uint64_t i = 0; i < cases; ++i) {
-    Rng rng(first + i);
-    try {
-      load(&rng);
-      ++loaded;
-    } catch (const InputError& e) {
-      EXPECT_FALSE(std::string(e.what()).empty());
-    } catch (const std::exception& e) {
-      ADD_FAILURE() << what << " threw " << e.what() << "; again with QUERN_TEST_SEED=" << first + i
-                    << " QUERN_TEST_CASES=1";
-    }
-  }
-  std::printf("%s: %llu cases from seed %llu, %llu loaded\n", what,
-              static_cast<unsigned long long>(cases), static_cast<unsigned long long>(first),
-              static_cast<unsigned long long>(loaded));
-  EXPECT_LT(loaded, cases) << "no damage was noticed";
-}
 
 // Reads every byte of every tensor, so that a view outside the file is seen.
 void read_all(const SafetensorsFile& file) {
@@ -141,7 +39,7 @@ FileMap in_memory(const std::string& bytes) {
 
 TEST(Mutation, SafetensorsBytes) {
   const std::string good = safetensors_bytes(tiny_model().tensors);
-  run("safetensors bytes", 3000, [&](Rng* rng) {
+  run_cases("safetensors bytes", 3000, [&](Rng* rng) {
     std::string header = good.substr(0, 8 + 4096);
     std::string bytes = damage(header, rng, (*rng)() % 4 == 0 ? 0 : 8) + good.substr(8 + 4096);
     read_all(SafetensorsFile(in_memory(bytes)));
@@ -155,7 +53,7 @@ TEST(Mutation, SafetensorsHeaderTree) {
                                               {"d", "I64", {0, 4}, ""}});
   const size_t data = good.size() - 31;
   const Json header = Json::parse(good.begin() + 8, good.begin() + static_cast<long>(data));
-  run("safetensors header tree", 3000, [&](Rng* rng) {
+  run_cases("safetensors header tree", 3000, [&](Rng* rng) {
     Json bent = header;
     damage_tree(&bent, rng);
     read_all(SafetensorsFile(in_memory(safetensors_raw(bent.dump(), good.substr(data)))));
@@ -164,7 +62,7 @@ TEST(Mutation, SafetensorsHeaderTree) {
 
 TEST(Mutation, Config) {
   const Json good = tiny_int8_model().config;
-  run("config", 4000, [&](Rng* rng) {
+  run_cases("config", 4000, [&](Rng* rng) {
     Json bent = good;
     damage_tree(&bent, rng);
     std::string text = bent.dump();
@@ -184,7 +82,7 @@ TEST(Mutation, FloatConfigs) {
     good.back()["quantization_config"]["kv_cache_scheme"] = {{"type", "float"}, {"num_bits", 8}};
   }
   const Json nested = read_nested(tiny_float_model({.file = FloatFile::kNestedNvfp4}));
-  run("float configs", 4000, [&](Rng* rng) {
+  run_cases("float configs", 4000, [&](Rng* rng) {
     Json bent = good[(*rng)() % good.size()];
     damage_tree(&bent, rng);
     (void)QuantConfig::parse(bent, "config.json");
@@ -195,7 +93,7 @@ TEST(Mutation, FloatConfigs) {
 }
 
 TEST(Mutation, FloatDirectory) {
-  run("float directory", 300, [&](Rng* rng) {
+  run_cases("float directory", 300, [&](Rng* rng) {
     constexpr FloatFile kForms[] = {FloatFile::kFp8Block, FloatFile::kBothNvfp4,
                                     FloatFile::kCtNvfp4};
     TestModel m = tiny_float_model({.file = kForms[(*rng)() % 3]});
@@ -222,7 +120,7 @@ TEST(Mutation, Index) {
   const Json good = m.shard(3);
   const TempDir dir;
   m.write(dir);
-  run("index", 1500, [&](Rng* rng) {
+  run_cases("index", 1500, [&](Rng* rng) {
     Json bent = good;
     damage_tree(&bent, rng);
     std::string text = bent.dump();
@@ -247,7 +145,7 @@ Json short_tokenizer() {
 
 TEST(Mutation, Tokenizer) {
   const Json good = short_tokenizer();
-  run("tokenizer", 4000, [&](Rng* rng) {
+  run_cases("tokenizer", 4000, [&](Rng* rng) {
     Json bent = good;
     damage_tree(&bent, rng);
     std::string text = bent.dump();
@@ -260,7 +158,7 @@ TEST(Mutation, Tokenizer) {
 
 TEST(Mutation, WholeDirectory) {
   const TempDir dir;
-  run("directory", 300, [&](Rng* rng) {
+  run_cases("directory", 300, [&](Rng* rng) {
     TestModel m = tiny_int8_model();
     switch ((*rng)() % 4) {
       case 0:
