@@ -105,6 +105,28 @@ TEST(MixedPrecision, ModulesHaveTheNumbersOfTheirFormats) {
   for (const Mode& run : test::jit_modes()) test::expect_ops_hold(m, run);
 }
 
+/// Published ones have the output layer in NVFP4.
+TEST(MixedPrecision, TheOutputLayerToo) {
+  TestModel m = mixed_model(Where::kFlat), numbers = mixed_model(Where::kFlat, true);
+  const std::vector<int64_t> shape = m.tensor("lm_head.weight").shape;
+  FloatMatrix w{.n = shape[0], .k = shape[1]};
+  for (int64_t i = 0; i < w.n * w.k; ++i) w.code.push_back(static_cast<uint8_t>(i * 7 % 16));
+  for (int64_t i = 0; i < w.n; ++i) w.block_scale.push_back(static_cast<uint8_t>(0x30 + i % 8));
+  w.global = 0.019f;
+  std::erase_if(m.tensors, [](const TestTensor& t) { return t.name == "lm_head.weight"; });
+  for (const TestTensor& t : float_tensors("lm_head", w, FloatFile::kModelOptNvfp4)) {
+    m.tensors.push_back(t);
+  }
+  numbers.tensor("lm_head.weight") = float_tensors("lm_head", w, FloatFile::kPlain).front();
+  Json& quant = m.config["quantization_config"];
+  std::vector<std::string> plain = quant["ignore"];
+  std::erase(plain, "lm_head");
+  quant["ignore"] = plain;
+  quant[kLayers]["lm_head"] = {{"quant_algo", "W4A16_NVFP4"}, {"group_size", 16}};
+  EXPECT_EQ(logits_of(m, kF32), logits_of(numbers, kF32));
+  for (const Mode& run : test::jit_modes()) test::expect_ops_hold(m, run);
+}
+
 TEST(MixedPrecision, NamesOfJoinsAndOfModulesAbove) {
   const std::vector<float> expected = logits_of(mixed_model(Where::kFlat, true), kF32);
   TestModel m = mixed_model(Where::kFlat);

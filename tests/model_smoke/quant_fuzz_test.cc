@@ -100,17 +100,64 @@ const std::vector<TestModel>& families() {
 
 /// Patterns that lists have, should not have, or that a matcher may stumble over.
 const std::vector<std::string>& patterns() {
-  static const std::vector<std::string> list = {
-      "", ".", "..", "*", "**", "*.*.*.*.*.*.*.*.*.*b", "?", "[", "[a-z]*", "Linear", "linear",
-      "lm_head", "lm_head.", "model", "model.layers.0", "model.layers.0.", "model.layers.0.mlp",
-      "model.layers.*.mlp.up_proj", "up_proj", "*up_proj", "mlp*", "*mlp*", "qkv_proj", "*qkv_proj",
-      "model.layers.1.self_attn.qkv_proj", "gate_up_proj", "in_proj_qkvz", "in_proj_ba", "*in_proj_b*",
-      "fused_qkv_a_proj_with_mqa", "language_model.", "language_model", "model.language_model.layers.0.mlp",
-      "language_model.model.layers.0.mlp.up_proj", "language_model.language_model.model", "re:", "re:.*",
-      "re:.*up_proj", "re:.*mlp\\.(up|gate)_proj$", "re:up_proj", "re:(", "re:[", "re:\\", "re:(a+)+$",
-      "re:(.*)*x", "re:(?:model|lm)(?:.|..)*z", "re:^model\\.layers\\.0\\..*", "re:(?i)MODEL.*", "re:(?=model).*",
-      "re:.{1000000}", "re:\\d+", "-:.*", "+:.*", std::string(3000, '*'), std::string(3000, 'a'),
-      std::string("nul\0byte", 8), "\xff\xfe", "model.layers.0.mlp.up_proj.weight"};
+  static const std::vector<std::string> list = {"",
+                                                ".",
+                                                "..",
+                                                "*",
+                                                "**",
+                                                "*.*.*.*.*.*.*.*.*.*b",
+                                                "?",
+                                                "[",
+                                                "[a-z]*",
+                                                "Linear",
+                                                "linear",
+                                                "lm_head",
+                                                "lm_head.",
+                                                "model",
+                                                "model.layers.0",
+                                                "model.layers.0.",
+                                                "model.layers.0.mlp",
+                                                "model.layers.*.mlp.up_proj",
+                                                "up_proj",
+                                                "*up_proj",
+                                                "mlp*",
+                                                "*mlp*",
+                                                "qkv_proj",
+                                                "*qkv_proj",
+                                                "model.layers.1.self_attn.qkv_proj",
+                                                "gate_up_proj",
+                                                "in_proj_qkvz",
+                                                "in_proj_ba",
+                                                "*in_proj_b*",
+                                                "fused_qkv_a_proj_with_mqa",
+                                                "language_model.",
+                                                "language_model",
+                                                "model.language_model.layers.0.mlp",
+                                                "language_model.model.layers.0.mlp.up_proj",
+                                                "language_model.language_model.model",
+                                                "re:",
+                                                "re:.*",
+                                                "re:.*up_proj",
+                                                "re:.*mlp\\.(up|gate)_proj$",
+                                                "re:up_proj",
+                                                "re:(",
+                                                "re:[",
+                                                "re:\\",
+                                                "re:(a+)+$",
+                                                "re:(.*)*x",
+                                                "re:(?:model|lm)(?:.|..)*z",
+                                                "re:^model\\.layers\\.0\\..*",
+                                                "re:(?i)MODEL.*",
+                                                "re:(?=model).*",
+                                                "re:.{1000000}",
+                                                "re:\\d+",
+                                                "-:.*",
+                                                "+:.*",
+                                                std::string(3000, '*'),
+                                                std::string(3000, 'a'),
+                                                std::string("nul\0byte", 8),
+                                                "\xff\xfe",
+                                                "model.layers.0.mlp.up_proj.weight"};
   return list;
 }
 
@@ -121,8 +168,10 @@ void add_pattern(Json* quant, Rng* rng) {
   static const std::vector<std::string> lists = {"ignore", "modules_to_not_convert",
                                                  "ignored_layers", "exclude_modules"};
   static const std::vector<Json> schemes = {
-      {{"quant_algo", "FP8"}}, {{"quant_algo", "NVFP4"}, {"group_size", 16}}, Json::object(), nullptr,
-      {{"bits", 4}}, {{"bits", 8}}, {{"group_size", 4}}, {{"sym", false}}};
+      {{"quant_algo", "FP8"}}, {{"quant_algo", "NVFP4"}, {"group_size", 16}},
+      Json::object(),          nullptr,
+      {{"bits", 4}},           {{"bits", 8}},
+      {{"group_size", 4}},     {{"sym", false}}};
   if (!quant->is_object()) return;
   switch (below(rng, 4)) {
     case 0:
@@ -145,14 +194,26 @@ void add_pattern(Json* quant, Rng* rng) {
 }
 
 const std::vector<std::string>& modules() {
-  static const std::vector<std::string> list = {
-      "", ".", "lm_head", "a..b", "qkv_proj", "x.qkv_proj", "model.layers.0.mlp.up_proj",
-      "model.layers.0.mlp.gate_up_proj", "model.layers.1.self_attn.qkv_proj",
-      "model.layers.1.self_attn.k_proj", "model.layers.0.linear_attn.in_proj_qkvz",
-      "model.layers.0.linear_attn.in_proj_ba", "model.language_model.layers.0.mlp.up_proj",
-      "language_model.model.layers.0.mlp.up_proj", "language_model.", ".language_model.",
-      "model.layers.0.mlp.experts.127.gate_up_proj", "a.fused_qkv_a_proj_with_mqa",
-      std::string(20'000, '.'), std::string(20'000, 'a')};
+  static const std::vector<std::string> list = {"",
+                                                ".",
+                                                "lm_head",
+                                                "a..b",
+                                                "qkv_proj",
+                                                "x.qkv_proj",
+                                                "model.layers.0.mlp.up_proj",
+                                                "model.layers.0.mlp.gate_up_proj",
+                                                "model.layers.1.self_attn.qkv_proj",
+                                                "model.layers.1.self_attn.k_proj",
+                                                "model.layers.0.linear_attn.in_proj_qkvz",
+                                                "model.layers.0.linear_attn.in_proj_ba",
+                                                "model.language_model.layers.0.mlp.up_proj",
+                                                "language_model.model.layers.0.mlp.up_proj",
+                                                "language_model.",
+                                                ".language_model.",
+                                                "model.layers.0.mlp.experts.127.gate_up_proj",
+                                                "a.fused_qkv_a_proj_with_mqa",
+                                                std::string(20'000, '.'),
+                                                std::string(20'000, 'a')};
   return list;
 }
 
@@ -197,7 +258,8 @@ TEST(QuantFuzz, ConfigsOfEveryFamily) {
     } catch (const InputError&) {
       thrown = true;
     }
-    if (!nested.is_null()) ask_everything(QuantConfig::parse_nested(nested, "hf_quant_config.json"));
+    if (!nested.is_null())
+      ask_everything(QuantConfig::parse_nested(nested, "hf_quant_config.json"));
     EXPECT_LT(std::chrono::steady_clock::now() - start, kLimit);
     if (thrown) throw InputError("config.json", "", "a good config", "a damaged one");
   });
@@ -213,12 +275,42 @@ bool says_what_no_file_can_tell(const std::string& key) {
 
 /// Replaces, drops or adds a member of an object somewhere in the tree, but for those keys.
 void bend_config(Json* at, Rng* rng) {
-  static const std::vector<Json> values = {
-      nullptr, true, false, 0, 1, 4, 8, 16, 1.5, "", "x", "FP8", "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4",
-      "MIXED_PRECISION", "gptq", "awq", "fp8", "modelopt", "compressed-tensors", "w8a8_int8",
-      "int-quantized", "pack-quantized", "float-quantized", "nvfp4-pack-quantized", "static", "dynamic",
-      "int", "float", "Linear", Json::array(), Json::object(), Json::array({"Linear"}),
-      Json::array({"lm_head"}), Json::array({"*"})};
+  static const std::vector<Json> values = {nullptr,
+                                           true,
+                                           false,
+                                           0,
+                                           1,
+                                           4,
+                                           8,
+                                           16,
+                                           1.5,
+                                           "",
+                                           "x",
+                                           "FP8",
+                                           "NVFP4",
+                                           "NVFP4_AWQ",
+                                           "W4A16_NVFP4",
+                                           "MIXED_PRECISION",
+                                           "gptq",
+                                           "awq",
+                                           "fp8",
+                                           "modelopt",
+                                           "compressed-tensors",
+                                           "w8a8_int8",
+                                           "int-quantized",
+                                           "pack-quantized",
+                                           "float-quantized",
+                                           "nvfp4-pack-quantized",
+                                           "static",
+                                           "dynamic",
+                                           "int",
+                                           "float",
+                                           "Linear",
+                                           Json::array(),
+                                           Json::object(),
+                                           Json::array({"Linear"}),
+                                           Json::array({"lm_head"}),
+                                           Json::array({"*"})};
   for (int depth = 0; depth < 6 && at->is_structured() && !at->empty(); ++depth) {
     auto it = at->begin();
     std::advance(it, static_cast<std::ptrdiff_t>(below(rng, at->size())));
@@ -267,7 +359,8 @@ TEST(QuantFuzz, ADamagedConfigIsRefusedOrMeansTheSame) {
     const bool has_nested = m.raw.contains("hf_quant_config.json");
     Json nested;
     if (has_nested) nested = read_nested(m);
-    Json* quant = m.config.contains("quantization_config") ? &m.config["quantization_config"] : nullptr;
+    Json* quant =
+        m.config.contains("quantization_config") ? &m.config["quantization_config"] : nullptr;
     if (has_nested && (quant == nullptr || below(rng, 2) == 0)) quant = &nested["quantization"];
     if (quant == nullptr) quant = &(m.config["quantization_config"] = Json::object());
     if (below(rng, 3) == 0) {
@@ -283,11 +376,26 @@ TEST(QuantFuzz, ADamagedConfigIsRefusedOrMeansTheSame) {
 
 /// A tensor gone, renamed or added: refused, or what it said was said before.
 TEST(QuantFuzz, DamagedTensorsAreRefusedOrMeanTheSame) {
-  static const std::vector<std::string> suffixes = {
-      ".weight", ".weight_packed", ".qweight", ".qzeros", ".scales", ".g_idx", ".weight_scale",
-      ".weight_scale_inv", ".weight_scale_2", ".weight_global_scale", ".weight_zero_point",
-      ".weight_shape", ".weight_g_idx", ".input_scale", ".input_global_scale", ".bias", ".k_scale",
-      ".v_scale", ".scale", ".scale_inv"};
+  static const std::vector<std::string> suffixes = {".weight",
+                                                    ".weight_packed",
+                                                    ".qweight",
+                                                    ".qzeros",
+                                                    ".scales",
+                                                    ".g_idx",
+                                                    ".weight_scale",
+                                                    ".weight_scale_inv",
+                                                    ".weight_scale_2",
+                                                    ".weight_global_scale",
+                                                    ".weight_zero_point",
+                                                    ".weight_shape",
+                                                    ".weight_g_idx",
+                                                    ".input_scale",
+                                                    ".input_global_scale",
+                                                    ".bias",
+                                                    ".k_scale",
+                                                    ".v_scale",
+                                                    ".scale",
+                                                    ".scale_inv"};
   run_cases("damaged tensors", 600, [&](Rng* rng) {
     const size_t family = below(rng, families().size());
     TestModel m = families()[family];
@@ -319,8 +427,8 @@ TEST(QuantFuzz, DamagedTensorsAreRefusedOrMeanTheSame) {
         break;
       }
       default: {
-        static const std::vector<std::string> types = {"F32", "BF16", "F16", "I8", "U8", "I32",
-                                                       "F8_E4M3", "F8_E5M2", "F8_E8M0", "I64"};
+        static const std::vector<std::string> types = {
+            "F32", "BF16", "F16", "I8", "U8", "I32", "F8_E4M3", "F8_E5M2", "F8_E8M0", "I64"};
         // Mostly a wrong size. BF16 for F16 is another model that no file can tell.
         const std::string& type = one_of(rng, types);
         if (type.ends_with("F16") && m.tensors[at].dtype.ends_with("F16")) break;
