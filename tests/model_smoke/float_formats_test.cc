@@ -154,6 +154,38 @@ TEST(FloatForms, TinyModelsAgreeWithTheirNumbers) {
   }
 }
 
+/// Every form of scales against the formula, without our reader of plain files.
+TEST(FloatForms, ProjectionsAgainstTheFormula) {
+  struct Scales {
+    FloatFile file;
+    int64_t n, k;
+  };
+  for (const Scales& s : std::vector<Scales>{{FloatFile::kFp8Block, 8, 8},
+                                             {FloatFile::kFp8Block, 5, 7},
+                                             {FloatFile::kCtFp8, 5, 7},
+                                             {FloatFile::kCtFp8, 128, 128},
+                                             {FloatFile::kCtFp8, 1, 5},
+                                             {FloatFile::kCtFp8, 1, 8},
+                                             {FloatFile::kCtFp8, 1, -1},
+                                             {FloatFile::kCtFp8, -1, -1},
+                                             {FloatFile::kModelOptFp8, 1, -1},
+                                             {FloatFile::kModelOptFp8, -1, -1},
+                                             {FloatFile::kModelOptNvfp4, -1, -1},
+                                             {FloatFile::kCtNvfp4, -1, -1}}) {
+    SCOPED_TRACE(std::string(name_of(s.file)) + " " + std::to_string(s.n) + " x " +
+                 std::to_string(s.k));
+    const std::string down = "model.layers.0.mlp.down_proj";
+    FloatMatrix w;
+    const auto keep = [&](const std::string& module, FloatMatrix& matrix) {
+      test::invertible_global(module, matrix);
+      if (module == down) w = matrix;
+    };
+    const TestModel m =
+        tiny_float_model({.file = s.file, .block_n = s.n, .block_k = s.k, .bend = keep});
+    test::expect_projection_holds(m, down, w);
+  }
+}
+
 /// loading-rules.md B16: gate and up, q, k and v, each with a global scale of its own. Powers of
 /// two, so the numbers are bf16's, and a chain of f32 sums of products is the same multiple of
 /// itself wherever the scale acts: bits equal to those of the plain model.

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/model_smoke/float_model.h"
 #include "tests/model_smoke/int4_model.h"
 
 namespace quern::smoke::test {
@@ -22,5 +23,11 @@ std::vector<Mode> jit_modes();
 /// bound derived beside each formula (reference_check/), so that no error travels and none is
 /// allowed for.
 void expect_ops_hold(const TestModel& model, const Mode& run);
+
+/// One projection of the model, loaded and run in both backends on five rows of bf16 activations,
+/// against y = sum of w (x s) in double: w spelled out by the format's description, x s rounded to
+/// bf16; s: factors of the columns of the input, none where empty. `model`: FP8 or NVFP4.
+void expect_projection_holds(const TestModel& model, const std::string& module,
+                             const FloatMatrix& matrix, const std::vector<float>& factors = {});
 
 }  // namespace quern::smoke::test

@@ -11,10 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model_smoke/input_error.h"
-#include "model_smoke/linear_ops.h"
-#include "model_smoke/model_ops.h"
 #include "model_smoke/session.h"
-#include "model_smoke/weights.h"
 #include "tests/model_smoke/float_model.h"
 #include "tests/model_smoke/load_outcome.h"
 
@@ -141,64 +138,21 @@ TEST(NvfpAwq, FactorsMultiplyTheInput) {
               "joined");
 }
 
-/// Any factors: y = sum of w (x s), where x s is rounded once to the activations' type. With sums
-/// in f32 of K products and one rounding of each product and of the global scale,
-/// |error| <= gamma(K + 2) sum |w x s|, and bf16 in and f32 out round nothing else.
+/// Any factors: y = sum of w (x s), where x s is rounded once to the activations' type.
 TEST(NvfpAwq, ProjectionsAgainstTheFormula) {
-  TestModel m = tiny_float_model({.file = FloatFile::kModelOptNvfp4});
-  m.config["quantization_config"]["quant_algo"] = "NVFP4_AWQ";
   FloatMatrix w;
   const auto keep = [&](const std::string& module, FloatMatrix& matrix) {
     if (module == kDown) w = matrix;
   };
-  (void)tiny_float_model({.file = FloatFile::kModelOptNvfp4, .bend = keep});
+  TestModel m = tiny_float_model({.file = FloatFile::kModelOptNvfp4, .bend = keep});
+  m.config["quantization_config"]["quant_algo"] = "NVFP4_AWQ";
   std::vector<float> factors;
   for (int64_t i = 0; i < w.k; ++i) {
     factors.push_back(
         bfloat16::from_float(0.3f + 0.11f * static_cast<float>(i * 5 % 17)).to_float());
   }
   m.tensors.push_back(pre_quant_scale(kDown, factors));
-  const std::vector<float> values = w.values();
-  const TempDir dir;
-  m.write(dir);
-  const ModelDir files(dir.path());
-  const QuantConfig quant = QuantConfig::load(files);
-  const int64_t rows = 5;
-  Tensor a(DType::kBF16, rows, w.k);
-  for (int64_t i = 0; i < rows * w.k; ++i) {
-    a.row<bfloat16>(0)[i] = bfloat16::from_float(std::sin(0.7f * static_cast<float>(i)));
-  }
-  SerialPool pool;
-  for (const Backend backend : {Backend::kReference, Backend::kJit}) {
-    if (backend == Backend::kJit && Context().isa() == IsaLevel::kNone) continue;
-    Checkpoint checkpoint = Checkpoint::open(files);
-    WeightLoader loader(checkpoint, quant);
-    std::vector<HostWeights> parts;
-    parts.push_back(loader.single({kDown, w.n}, w.k, false));
-    const Context ctx;
-    Linear linear(ctx, {.backend = backend, .act = ActMode::kBF16}, std::move(parts),
-                  {.dtype = DType::kF32});
-    Tensor c(DType::kF32, rows, w.n);
-    AlignedBuffer scratch;
-    scratch.reserve(linear.scratch_bytes(rows));
-    DirectOps ops(pool, backend == Backend::kJit ? LayerImpl::kSimd : LayerImpl::kScalar);
-    linear.run(ops, {}, {a.view(), c.mutable_view(), {scratch.data(), scratch.size()}});
-    const double n = static_cast<double>(w.k) + 2, gamma = n * 0x1p-24 / (1 - n * 0x1p-24);
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t col = 0; col < w.n; ++col) {
-        double sum = 0, magnitude = 0;
-        for (int64_t k = 0; k < w.k; ++k) {
-          const float x = a.row<bfloat16>(r)[k].to_float() * factors[static_cast<size_t>(k)];
-          const double product = static_cast<double>(bfloat16::from_float(x).to_float()) *
-                                 static_cast<double>(values[static_cast<size_t>(col * w.k + k)]);
-          sum += product;
-          magnitude += std::fabs(product);
-        }
-        EXPECT_LE(std::fabs(static_cast<double>(c.row<float>(r)[col]) - sum), gamma * magnitude)
-            << to_string(backend) << " row " << r << " column " << col;
-      }
-    }
-  }
+  test::expect_projection_holds(m, kDown, w, factors);
 }
 
 TEST(NvfpAwq, WhatIsNoFactor) {
