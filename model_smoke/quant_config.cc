@@ -123,7 +123,11 @@ QuantConfig QuantConfig::load(const ModelDir& dir) {
       q.hold_against_nested(other);
       // What one file alone says counts.
       if (q.kv_ == KvAlgorithm::kNone) q.kv_ = other.kv_;
-      if (q.layers_.empty()) q.layers_ = std::move(other.layers_);
+      if (q.method_ == QuantMethod::kModelOptMixed && q.layers_.empty()) {
+        q.layers_ = std::move(other.layers_);
+        const auto groups = find_quantization(JsonNode(config, file, ""))->find("config_groups");
+        if (groups) q.read_modelopt_groups(*groups);  // now they can be held against layers
+      }
     }
   }
   if (q.method_ == QuantMethod::kModelOptMixed && q.layers_.empty()) {

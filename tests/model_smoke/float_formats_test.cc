@@ -290,6 +290,17 @@ TEST(FloatForms, WhatIsJoinedAndWhy) {
             "gate and up interleaved in one op, SiLU-mul in its epilogue");
 }
 
+TEST(FloatForms, InspectSaysHow) {
+  const auto stored = [](FloatFile file, int64_t block_n, int64_t block_k) {
+    return info_of(tiny_float_model({.file = file, .block_n = block_n, .block_k = block_k}),
+                   "model.layers.0.mlp.down_proj", &LinearInfo::stored);
+  };
+  EXPECT_EQ(stored(FloatFile::kCtFp8, 8, 5), "fp8 e4m3, 8 x 5 blocks, f32 scales");
+  EXPECT_EQ(stored(FloatFile::kCtFp8, 1, 5), "fp8 e4m3, a scale per row and 5 columns, f32 scales");
+  EXPECT_EQ(stored(FloatFile::kCtFp8, 1, -1), "fp8 e4m3, a scale per row, f32 scales");
+  EXPECT_EQ(stored(FloatFile::kCtFp8, -1, -1), "fp8 e4m3, one scale, f32 scales");
+}
+
 TEST(FloatForms, InspectSaysWhy) {
   const auto decided = [](FloatFile file, const std::string& op) {
     return info_of(tiny_float_model({.file = file}), op, &LinearInfo::decided);
