@@ -239,7 +239,7 @@ void ask_everything(const QuantConfig& q) {
 constexpr std::chrono::seconds kLimit(20);
 
 TEST(QuantFuzz, ConfigsOfEveryFamily) {
-  run_cases("quantization configs", 3000, [&](Rng* rng) {
+  run_cases("quantization configs", 1500, [&](Rng* rng) {
     const TestModel& m = one_of(rng, families());
     Json flat = m.config, nested;
     if (m.raw.contains("hf_quant_config.json")) nested = read_nested(m);
@@ -353,7 +353,7 @@ void expect_refused_or_same(const TestModel& m, size_t family, const std::string
 
 /// The tensors are as they were, so a config that is not refused has one reading: theirs.
 TEST(QuantFuzz, ADamagedConfigIsRefusedOrMeansTheSame) {
-  run_cases("damaged configs", 600, [&](Rng* rng) {
+  run_cases("damaged configs", 300, [&](Rng* rng) {
     const size_t family = below(rng, families().size());
     TestModel m = families()[family];
     const bool has_nested = m.raw.contains("hf_quant_config.json");
@@ -396,7 +396,7 @@ TEST(QuantFuzz, DamagedTensorsAreRefusedOrMeanTheSame) {
                                                     ".v_scale",
                                                     ".scale",
                                                     ".scale_inv"};
-  run_cases("damaged tensors", 600, [&](Rng* rng) {
+  run_cases("damaged tensors", 300, [&](Rng* rng) {
     const size_t family = below(rng, families().size());
     TestModel m = families()[family];
     std::vector<size_t> parts;
