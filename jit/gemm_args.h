@@ -6,8 +6,8 @@
 namespace quern::jit {
 
 /// The argument of every GEMM micro-kernel. One call computes a block of C: at most mr rows and 16
-/// * nr packed columns, over k elements of depth. Strides are in bytes. A field that the kernel's
-/// Config does not use is not read.
+/// * nr packed columns, over k elements of depth; or several such blocks, one below the other.
+/// Strides are in bytes. A field that the kernel's Config does not use is not read.
 struct GemmArgs {
   /// First row of the block. s8 rows are zero-padded to a multiple of 4, of 64 for AMX kernels.
   const void* a = nullptr;
@@ -26,12 +26,17 @@ struct GemmArgs {
   /// Partial sums [mr][16 * nr] (f32, s32, or s64 in two halves a vector) between calls that cut K.
   /// `first`: start from zero instead of loading; `last`: finish into c instead of storing.
   void* acc = nullptr;
+  int64_t acc_step = 0;  ///< bytes to those of the next block
   int64_t first = 1;
   int64_t last = 1;
 
   void* c = nullptr;
   int64_t c_stride = 0;
   int64_t n = 0;  ///< columns of c that exist in this block, at least 1
+  /// Of mr rows each, at least 1; 1 for AMX kernels. The first one's rows of A, C and all else are
+  /// given. A kernel that has more than one to compute moves these fields along, and prefetch_next
+  /// behind the lines that were fetched: they are the next call's to set anew.
+  int64_t blocks = 1;
 
   const float* row_scale = nullptr;  ///< [mr]
   const int32_t* row_sum = nullptr;  ///< [mr] sums of the s8 activations over all of K

@@ -63,6 +63,10 @@ void GemmEmitter::emit_column_masks(const Xbyak::Reg64& n) {
   for (int j = 0; j < outputs(); ++j) {
     columns_.push_back(mask.take("columns." + std::to_string(j)));
     kmovw(columns_.back(), Xbyak::Reg32((*bits).getIdx()));
+    if (stores_pair(j)) {
+      column_pairs_.push_back(mask.take("column_pairs." + std::to_string(j / 2)));
+      kmovd(column_pairs_.back(), Xbyak::Reg32((*bits).getIdx()));
+    }
     if (j + 1 < outputs()) shr(*bits, 16);
   }
 }
@@ -72,10 +76,15 @@ void GemmEmitter::emit_finish_row(const Vectors& row) {
     for (int v = 0; v < shape_.nr; ++v) emit_bias(row[static_cast<size_t>(v)], v);
   }
   if (gate_up()) emit_silu_mul(row);
+  const auto value = [&](int j) { return row[static_cast<size_t>(gate_up() ? 2 * j : j)]; };
+  for (int j = 0; shape_.epilogue.residual && j < outputs(); ++j) emit_residual(value(j), j);
   for (int j = 0; j < outputs(); ++j) {
-    const Xbyak::Zmm& t = row[static_cast<size_t>(gate_up() ? 2 * j : j)];
-    if (shape_.epilogue.residual) emit_residual(t, j);
-    emit_store(t, j);
+    if (stores_pair(j)) {
+      emit_store_pair(value(j), value(j + 1), j);
+      ++j;
+    } else {
+      emit_store(value(j), j);
+    }
   }
 }
 
@@ -160,6 +169,12 @@ void GemmEmitter::emit_store(const Xbyak::Zmm& t, int j) {
   const Xbyak::Ymm half(t.getIdx());
   vcvtneps2bf16(half, t);
   vmovdqu16(ptr[c_ + j * 32] | columns(j), half);
+}
+
+// A whole line of C.
+void GemmEmitter::emit_store_pair(const Xbyak::Zmm& low, const Xbyak::Zmm& high, int j) {
+  vcvtne2ps2bf16(low, high, low);
+  vmovdqu16(ptr[c_ + j * 32] | column_pairs_[static_cast<size_t>(j / 2)], low);
 }
 
 // What vcvtneps2bf16 does, in the low half of each lane: to nearest even by adding just below half

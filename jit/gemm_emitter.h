@@ -78,13 +78,19 @@ class GemmEmitter : public CodeEmitter {
   void emit_silu_mul(const Vectors& row);
   void emit_residual(const Xbyak::Zmm& t, int j);
   void emit_store(const Xbyak::Zmm& t, int j);
+  void emit_store_pair(const Xbyak::Zmm& low, const Xbyak::Zmm& high, int j);
+  /// Whether output vectors j and j + 1 are stored together.
+  bool stores_pair(int j) const {
+    return shape_.bf16 && shape_.epilogue.c == DType::kBF16 && j % 2 == 0 && j + 1 < outputs();
+  }
   void emit_to_bf16(const Xbyak::Zmm& t);
   Xbyak::Address constant(int i) { return ptr_b[rip + constants_ + i * 4]; }
   const Xbyak::Opmask& columns(int j) const { return columns_[static_cast<size_t>(j)]; }
 
   GemmConfig shape_;
-  std::vector<Xbyak::Opmask> columns_;  ///< which of 16 columns exist, for each output vector
-  Vectors bias_;                        ///< kept, or none
+  std::vector<Xbyak::Opmask> columns_;       ///< which of 16 columns exist, for each output vector
+  std::vector<Xbyak::Opmask> column_pairs_;  ///< and of 32, for those that are stored together
+  Vectors bias_;                             ///< kept, or none
   Xbyak::Reg64 c_, residual_;
   Xbyak::Label constants_;
 };

@@ -16,10 +16,11 @@ void GemmMicrokernel::emit() {
       acc_.push_back(vec.take("acc." + std::to_string(m) + '.' + std::to_string(v)));
     }
   }
+  Xbyak::Label block, not_yet, not_last, done;
+  L(block);
   emit_load_args();
   emit_setup();
   emit_load_partial();
-  Xbyak::Label not_yet, not_last, done;
   section("fetch_rows");
   cmp(arg(offsetof(GemmArgs, last)), 0);
   je(not_yet, T_NEAR);
@@ -43,8 +44,36 @@ void GemmMicrokernel::emit() {
   L(not_last);
   emit_store_partial();
   L(done);
+  emit_next_block(block);
   emit_return();
   emit_constants();
+}
+
+// The caller's arguments hold what moves: every register is taken while a block is computed.
+void GemmMicrokernel::emit_next_block(const Xbyak::Label& block) {
+  section("next_block");
+  Xbyak::Label none;
+  cmp(arg(offsetof(GemmArgs, blocks)), 1);
+  jle(none, T_NEAR);
+  dec(arg(offsetof(GemmArgs, blocks)));
+  TakenGp step(gp, "step");
+  const auto move_rows = [&](size_t base, size_t stride) {
+    imul(*step, arg(stride), shape().mr);
+    add(arg(base), *step);
+  };
+  move_rows(offsetof(GemmArgs, a), offsetof(GemmArgs, a_stride));
+  move_rows(offsetof(GemmArgs, c), offsetof(GemmArgs, c_stride));
+  if (shape().epilogue.residual) {
+    move_rows(offsetof(GemmArgs, residual), offsetof(GemmArgs, residual_stride));
+  }
+  mov(*step, arg(offsetof(GemmArgs, acc_step)));
+  add(arg(offsetof(GemmArgs, acc)), *step);
+  for (const size_t words : {offsetof(GemmArgs, row_scale), offsetof(GemmArgs, row_sum),
+                             offsetof(GemmArgs, group_sum)}) {
+    add(arg(words), 4 * shape().mr);
+  }
+  jmp(block, T_NEAR);
+  L(none);
 }
 
 void GemmMicrokernel::emit_load_args() {
@@ -124,7 +153,9 @@ GemmMicrokernel::Vectors GemmMicrokernel::take_broadcasts() {
 }
 
 // What this call reads itself goes to L1. What another call will read goes to L2: it must not push
-// this one's rows and panels out of L1. Spread over the turn, because a burst of misses fills the
+// this one's rows and panels out of L1. But where a turn takes four lines few blocks of rows share
+// a chunk, and the next one is read so soon that it is late if it waits in L2 (10 % of a bmm at M =
+// 16, bench/NOTES.md). Spread over the turn, because a burst of misses fills the
 // line fill buffers that the turn's own loads need.
 void GemmMicrokernel::emit_prefetch(int step) {
   if (streams()) {
@@ -134,20 +165,26 @@ void GemmMicrokernel::emit_prefetch(int step) {
   const int before = step / kUnroll * shape().prefetch;
   for (int i = 0; i < shape().prefetch; ++i) {
     if (i * kUnroll / shape().prefetch != step % kUnroll) continue;
-    prefetcht1(ptr[ahead_ + (before + i) * 64]);
+    const Xbyak::Address line = ptr[ahead_ + (before + i) * 64];
+    if (shape().prefetch == kUnroll) {
+      prefetcht0(line);
+    } else {
+      prefetcht1(line);
+    }
   }
 }
 
 // The epilogue's lines of C and of the residual, a K loop ahead of their use: rows lie far apart,
 // so that no hardware prefetcher sees them coming. Without this a 64-row block of C that is not in
-// L2 cost 15 % of a 64 x 4096 x 4096 int8 product (bench/NOTES.md).
+// L2 cost 15 % of a 64 x 4096 x 4096 int8 product, and 256 rows of bmm 6 % (bench/NOTES.md). A line
+// that begins before the block's columns came with the block before it.
 void GemmMicrokernel::emit_fetch_rows(size_t base, size_t stride, bool for_write) {
   const int bytes = outputs() * 16 * static_cast<int>(size_of(shape().epilogue.c));
   TakenGp row(gp, "row");
   mov(*row, arg(base));
   for (int m = 0; m < shape().mr; ++m) {
-    for (int offset = 0; offset < bytes + 64; offset += 64) {
-      const Xbyak::Address line = ptr[*row + std::min(offset, bytes - 1)];
+    for (int offset = bytes - 1; offset >= 0; offset -= 64) {
+      const Xbyak::Address line = ptr[*row + offset];
       if (for_write) {
         prefetchw(line);
       } else {
@@ -196,6 +233,8 @@ void GemmMicrokernel::emit_unrolled(const Xbyak::Reg64& count) {
     const int fetched = streams() ? turn() : turn() / kUnroll * shape().prefetch;
     if (fetched != 0) add(ahead_, 64 * fetched);
   });
+  // The next block, or the next group, goes on from here.
+  if (shape().prefetch != 0 && !streams()) mov(arg(offsetof(GemmArgs, prefetch_next)), ahead_);
 }
 
 void GemmMicrokernel::emit_advance(int steps) {

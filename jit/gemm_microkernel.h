@@ -9,9 +9,9 @@
 
 namespace quern::jit {
 
-/// What every AVX-512 GEMM micro-kernel shares: addressing of rows and panels, the K loop, and
-/// partial sums between cuts of K. A derived
-/// generator says how one step of depth is multiplied and how an accumulator becomes f32.
+/// What every AVX-512 GEMM micro-kernel shares: addressing of rows and panels, the K loop, blocks
+/// of rows one below the other, and partial sums between cuts of K. A derived generator says how
+/// one step of depth is multiplied and how an accumulator becomes f32.
 ///
 ///        panels of 16 packed columns: one zmm a step each
 ///        B0    B1    B2    B3      (nr loads a step, from nr sequential streams)
@@ -23,7 +23,8 @@ namespace quern::jit {
 /// mr * nr dots for mr + nr loads: the peak of the dot products is near, where an embedded {1to16}
 /// operand on each of them reaches 82 %.
 ///
-/// loop nest: k in turns of steps { load B; for m { broadcast A; for v { dot } } }; the epilogue
+/// loop nest: blocks of rows { k in turns of steps { load B; for m { broadcast A; for v { dot } }
+/// }; the epilogue }
 class GemmMicrokernel : public GemmEmitter {
  protected:
   /// How the K loop moves: one step consumes `k_step` elements of depth, 64 bytes of each panel.
@@ -89,6 +90,7 @@ class GemmMicrokernel : public GemmEmitter {
  private:
   Xbyak::RegExp panel_of(const Xbyak::Reg64& base, int v) const;
   void emit_load_args();
+  void emit_next_block(const Xbyak::Label& block);
   bool streams() const { return shape().prefetch == kUnroll * shape().nr; }
   void emit_prefetch(int step);
   void emit_fetch_rows(size_t base, size_t stride, bool for_write);

@@ -89,8 +89,8 @@ RegisterBlock register_block(const GemmFacts& facts, int64_t m) noexcept {
   const auto legal = [&](int nr) { return !facts.pairs || nr % 2 == 0; };
   if (m <= kMostBlockRows) {
     for (int nr : {4, 3, 2, 1}) {
-      if (nr == 1 && facts.half_width && max_mr(facts, 2) >= kHalfWidthRows) {
-        return {kHalfWidthRows, 2};
+      if (nr == 1 && facts.half_width && max_mr(facts, 2) >= kHalfBlockRows) {
+        return {kHalfBlockRows, 2};
       }
       if (legal(nr) && max_mr(facts, nr) >= m) return {max_mr(facts, nr), nr};
     }

@@ -32,6 +32,10 @@ class RowBlocks {
   RowBlocks(int64_t rows, int mr, int row_step) noexcept;
 
   int64_t count() const noexcept { return count_; }
+  /// How many blocks from `index` on have its number of rows and follow one another.
+  int64_t alike(int64_t index) const noexcept {
+    return tiles_ ? 1 : (index < spare_ ? spare_ : count_) - index;
+  }
   /// Asked for each call of a kernel: no division.
   Range at(int64_t index) const noexcept {
     const int64_t begin = index * base_ + (tiles_ ? -spare_ : std::min(index, spare_));
@@ -105,10 +109,10 @@ constexpr int64_t kWideK = 65536;
 
 /// The most rows a register block of a family without tiles has.
 constexpr int kMostBlockRows = 16;
-/// Vectors of half width multiply the most rows in two blocks of so many with two panels: each load
-/// serves two dots, where one panel takes a load a dot, as many as there are (bench/NOTES.md: 15 to
-/// 39 %).
-constexpr int kHalfWidthRows = 8;
+/// The most rows in two blocks of so many with two panels: each load serves two dots, where one
+/// panel takes a load a dot, as many as there are. With vectors of half width that gains 15 to 39 %
+/// (bench/NOTES.md).
+constexpr int kHalfBlockRows = 8;
 /// The most panels a register block has.
 constexpr int kMostBlockPanels = 4;
 

@@ -38,15 +38,28 @@ constexpr int64_t kMostSpreadTileRows = 128;
 
 /// How many rows `step` bytes apart, as the heads of [M, 128, 128] have them, are copied closer
 /// together at a time; 0: they are read as they come. Copied are rows of one register block that
-/// would push its own out of L1 (those of more rows, which pass in small blocks, are better read as
-/// they come), and those of many tiles.
+/// would push its own out of L1 while every dot product takes a load, and those of many tiles. With
+/// two panels a load serves two, and waiting for L2 costs less than the copy (6 to 15 %).
 int64_t spread_rows(const GemmPlan& plan, const GemmFacts& facts, int64_t step,
                     int64_t m) noexcept {
-  if (!facts.tiles()) return m <= kMostBlockRows && meet_in_l1(step, m) ? m : 0;
+  if (!facts.tiles()) {
+    const GemmBlocking& blocking = plan.blocking(m);
+    return blocking.nr == 1 && m <= blocking.mr && meet_in_l1(step, m) ? m : 0;
+  }
   if (m < kFewestSpreadTileRows || plan.spec().problem.n < kFewestSpreadTileColumns) return 0;
   if (step % kMeetInL2 != 0) return 0;
   const int64_t fitting = kSpreadAtOnce / std::max<int64_t>(facts.k * facts.a_bytes, 1);
   return std::clamp(fitting / 32 * 32, int64_t{32}, kMostSpreadTileRows);
+}
+
+/// The most of any m up to max_m: rows at step 0 meet everywhere.
+int64_t most_spread_rows(const GemmPlan& plan, const GemmFacts& facts, int64_t max_m) noexcept {
+  if (facts.tiles()) return spread_rows(plan, facts, 0, max_m);
+  int64_t most = 0;
+  for (int64_t m = 1; m <= std::min<int64_t>(max_m, kMostBlockRows); ++m) {
+    most = std::max(most, spread_rows(plan, facts, 0, m));
+  }
+  return most;
 }
 
 /// One thread's share of a call.
@@ -189,8 +202,12 @@ GemmBlocking bmm_blocking(const GemmFacts& facts, int64_t m) noexcept {
   // which are twice the chain: four panels at a time hide it (20 to 29 %).
   constexpr int64_t kShortPanel = 16 << 10;
   constexpr int kAhead = 8192;
-  // Of two, which two blocks of rows read (GemmFacts::half_width): 17 to 39 % at M = 12, 16.
+  // More rows have more than one chain, and of two panels each load serves two dots: 7 to 24 % at
+  // M = 9 to 14. 15 and 16 are two blocks of rows, the second of which finds the panels in a cache:
+  // 13 to 30 %. Panels are then fetched in the order of memory, and further ahead (6 % at 512 x
+  // 128). With vectors of half width (GemmFacts::half_width) two blocks from the start.
   constexpr int64_t kPanelInL2 = 128 << 10;
+  constexpr int kAheadOfTwoBlocks = 6144;
   // Rows of C lie far apart, and a block of 64 columns writes whole lines of them.
   constexpr int kWholeLines = 4;
   // Tiles: a block this deep or less spends more on C than on dot products (12 to 20 % of 512 x 128
@@ -209,15 +226,15 @@ GemmBlocking bmm_blocking(const GemmFacts& facts, int64_t m) noexcept {
     constexpr int64_t kManyRows = 128;
     if (m < kManyRows || facts.k > kShallow) return b;
     use(kWholeLines);
-  } else if (facts.half_width && m > kHalfWidthRows && m <= max_mr(facts, 1) &&
-             bytes_of_panel(facts) <= kPanelInL2) {
-    use(2);
-    b.mr = kHalfWidthRows;
-    b.mc = b.mr * 2;
-    return b;
   } else if (m <= max_mr(facts, 1)) {
     const bool widened = facts.a_bytes > 2;
-    if (bytes_of_panel(facts) <= kShortPanel && !widened) use(1);
+    const bool few = m <= kHalfBlockRows;
+    if (widened || bytes_of_panel(facts) > (few ? kShortPanel : kPanelInL2)) return b;
+    use(few ? 1 : 2);
+    if (few || (m <= b.mr && !facts.half_width)) return b;
+    b.mr = kHalfBlockRows;
+    b.mc = b.mr * 2;
+    b.prefetch_bytes = kAheadOfTwoBlocks;
     return b;
   } else if (facts.panel_registers == 1) {
     use(kWholeLines);
@@ -239,9 +256,7 @@ BmmScratch bmm_scratch(const GemmPlan& plan, int64_t max_m, bool plain) noexcept
   if (widens) {
     scratch.row_bytes = PreparedRows(RowPreparation::kWiden, rows, facts.k, 1).bytes();
   } else {
-    // Rows at step 0 meet everywhere.
-    const int64_t most = facts.tiles() ? max_m : std::min<int64_t>(rows, kMostBlockRows);
-    const int64_t spread = spread_rows(plan, facts, 0, most);
+    const int64_t spread = most_spread_rows(plan, facts, max_m);
     if (spread != 0) {
       scratch.row_bytes = PreparedRows(RowPreparation::kSpread, spread, facts.k, 1).bytes();
     }

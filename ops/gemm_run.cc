@@ -109,7 +109,9 @@ class Walk {
     if (facts_.decodes()) decode(chunk);
     use_chunk(chunk);
     const int64_t blocks = row_blocks_.count();
-    for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t span = fetched_together();
+    int64_t together = 1;  // blocks of one call
+    for (int64_t i = 0; i < blocks; i += together) {
       const int64_t block = pieces_.backwards ? blocks - 1 - i : i;
       const Range r = row_blocks_.at(block);
       const Range rows{chunk.rows.begin + r.begin, chunk.rows.begin + r.end};
@@ -120,6 +122,8 @@ class Walk {
       } else {
         fetch_piece(next, i);
       }
+      together = std::min(row_blocks_.alike(block), span - i % span);
+      args_.blocks = together;
       kernels_.at(static_cast<int>(rows.size()), static_cast<int>(chunk.panels.size())).call(args_);
     }
     // Tiles stay configured for the block that came last, which then comes first.
@@ -180,33 +184,46 @@ class Walk {
     if (args_.configure) configured = args_.m;
   }
 
+  /// What is fetched behind `bytes` that this call, or this chunk, reads: what comes next, or where
+  /// these follow each other, and are shorter than the distance, what lies so far ahead.
+  const std::byte* following(const std::byte* next, int64_t bytes, int64_t ahead) const noexcept {
+    const auto* b = static_cast<const std::byte*>(args_.b);
+    if (next == nullptr) return b;
+    return ahead > bytes && next == b + bytes ? b + ahead : next;
+  }
+
   /// One row block: each panel is fetched a fixed distance ahead of where it is read, at its end
   /// already the panel that comes next.
   void fetch_stream(const std::byte* next) noexcept {
-    const auto* b = static_cast<const std::byte*>(args_.b);
     const int64_t ahead = blocking_.prefetch_bytes;
     const int64_t bytes = facts_.packed_bytes(args_.k);
-    args_.prefetch = b + ahead;
+    args_.prefetch = static_cast<const std::byte*>(args_.b) + ahead;
     args_.prefetch_steps = 0;
     if (bytes > ahead) {
       const int64_t unit = facts_.group == 0 ? 4 : facts_.group_steps;
       args_.prefetch_steps = (bytes - ahead) / kVectorBytes / unit * unit;
     }
-    args_.prefetch_next = next == nullptr ? b : next;
-    // Panels shorter than the distance: what comes after the next one is known where they follow
-    // each other.
-    if (ahead > bytes && next == b + bytes) args_.prefetch_next = b + ahead;
+    args_.prefetch_next = following(next, bytes, ahead);
   }
 
-  /// Several row blocks: the next chunk is dealt out to them in pieces as long as a call can fetch.
-  /// A block without a piece fetches what it is reading, which costs next to nothing.
+  /// Several row blocks: the next chunk is dealt out to them in pieces as long as a block can
+  /// fetch. A block without a piece fetches what it is reading, which costs next to nothing.
   void fetch_piece(const std::byte* next, int64_t block) noexcept {
     args_.prefetch_steps = 0;
     args_.prefetch_next = args_.b;
     const int64_t pieces = pieces_of_panel_;
     if (next == nullptr || block >= pieces * blocking_.nr) return;
-    args_.prefetch_next = next + block / pieces * run_.panel_bytes +
-                          block % pieces * (facts_.packed_bytes(args_.k) / pieces);
+    const int64_t bytes = facts_.packed_bytes(args_.k);
+    args_.prefetch_next =
+        following(next, bytes * blocking_.nr, blocking_.prefetch_bytes * int64_t{blocking_.nr}) +
+        block / pieces * run_.panel_bytes + block % pieces * (bytes / pieces);
+  }
+
+  /// Blocks whose pieces lie one behind the other.
+  int64_t fetched_together() const noexcept {
+    if (pieces_of_panel_ == 0) return row_blocks_.count();
+    const bool whole_panels = facts_.packed_bytes(args_.k) == run_.panel_bytes;
+    return whole_panels ? pieces_of_panel_ * blocking_.nr : pieces_of_panel_;
   }
 
   // The arguments stay from call to call, and only what changes is written: zeroing them all takes
@@ -262,11 +279,13 @@ class Walk {
   /// And what one of them has for itself.
   void use_rows(Range rows, int64_t row_in_chunk, const Chunk& chunk) noexcept {
     const Range& depth = chunk.depth;
-    const int64_t partial_row = blocking_.nr * kVectorBytes * (facts_.wide ? 2 : 1);
     args_.a = run_.a + rows.begin * run_.a_stride + depth.begin * facts_.a_bytes;
     args_.m = rows.size();
     // Sums that end with this call need no place of their own.
-    args_.acc = partial_ + (depth.size() == run_.k ? 0 : row_in_chunk * partial_row);
+    const int64_t partial_row =
+        depth.size() == run_.k ? 0 : blocking_.nr * kVectorBytes * (facts_.wide ? 2 : 1);
+    args_.acc = partial_ + row_in_chunk * partial_row;
+    args_.acc_step = rows.size() * partial_row;
     args_.c = first_c_ + rows.begin * run_.c_stride;
     if (run_.residual != nullptr) {
       args_.residual = first_residual_ + rows.begin * run_.residual_stride;

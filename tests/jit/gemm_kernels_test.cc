@@ -19,6 +19,11 @@ namespace {
 constexpr int kDepths[] = {0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 18, 19, 64, 67};
 const GemmEpilogue kLinear{DType::kF32, true, Activation::kNone, true};
 
+/// How many blocks of rows a call computes.
+int some_blocks(Numbers& numbers) {
+  return 1 + static_cast<int>(numbers.next() % 3);
+}
+
 class GemmKernels : public KernelTest {};
 
 TEST_F(GemmKernels, Int8EveryShapeAndTail) {
@@ -33,11 +38,13 @@ TEST_F(GemmKernels, Int8EveryShapeAndTail) {
         ++kernels;
         const KernelHandle kernel = make(config);
         for (int k : kDepths) {
-          const Block block(mr, 16 * nr, k, numbers);
+          const int blocks = some_blocks(numbers);
+          const Block block(mr * blocks, 16 * nr, k, numbers);
           const auto a = block.a_s8();
           const auto b = block.b_u8();
           const int n = 16 * (nr - 1) + 1 + static_cast<int>(numbers.next() % 16);
           GemmArgs args = common_args(block, n);
+          args.blocks = blocks;
           args.a = a.data();
           args.a_stride = block.padded_k();
           args.b = b.data();
@@ -117,7 +124,8 @@ int check_bf16_family(KernelTest& test, bool has_vbmi, uint64_t seed, const Rows
         ++kernels;
         const KernelHandle kernel = test.make(config);
         for (int k : kDepths) {
-          Block block(mr, 16 * nr, k, numbers);
+          const int blocks = some_blocks(numbers);
+          Block block(mr * blocks, 16 * nr, k, numbers);
           if (type == DType::kE4M3) block.use_small_weights();
           const auto a = rows(block);
           const auto b = block.b_bf16();
@@ -126,7 +134,8 @@ int check_bf16_family(KernelTest& test, bool has_vbmi, uint64_t seed, const Rows
           const int n = 16 * (nr - 1) + 1 + static_cast<int>(numbers.next() % 16);
           GemmArgs args = common_args(block, n);
           args.a = a.data();
-          args.a_stride = static_cast<int64_t>(a.size() * sizeof a[0]) / mr;
+          args.a_stride = static_cast<int64_t>(a.size() * sizeof a[0]) / block.mr;
+          args.blocks = blocks;
           args.b = is_codes ? static_cast<const void*>(codes.data()) : b.data();
           args.panel_stride = is_codes ? 16 * block.padded_k() : 16 * ((k + 1) / 2 * 4);
           hint(&args, is_codes ? k / 4 : k / 2, numbers);
@@ -183,17 +192,18 @@ TEST_F(GemmKernels, EveryU8CodeDecodesExactly) {
   }
 }
 
-// A sum cut at any multiple of 64 continues from its partial sums with the same bits; the scratch
-// beside them is not touched.
+// A sum cut at any multiple of 64 continues from its partial sums with the same bits, block by
+// block; the scratch beside them, and between those of two blocks, is not touched.
 TEST_F(GemmKernels, CutsOfKContinueFromPartialSums) {
+  constexpr int kRows = 5, kBlocks = 3, kGap = 16;
   Numbers numbers(4);
   for (bool wide : {false, true}) {
-    const KernelHandle kernel = make(Int8GemmAvx512Config{{5, 3, 0, true, kLinear}, wide});
-    const Block block(5, 48, 200, numbers);
+    const KernelHandle kernel = make(Int8GemmAvx512Config{{kRows, 3, 0, true, kLinear}, wide});
+    const Block block(kRows * kBlocks, 48, 200, numbers);
     const auto a = block.a_s8();
     const auto b = block.b_u8();
-    const size_t partial_floats = static_cast<size_t>(5 * 48 * (wide ? 2 : 1));
-    std::vector<float> partial(partial_floats + 16, kCanary);
+    const int partial_floats = kRows * 48 * (wide ? 2 : 1), step = partial_floats + kGap;
+    std::vector<float> partial(static_cast<size_t>(step * kBlocks), kCanary);
     Output out(block);
     for (int k0 = 0; k0 < 200; k0 += 64) {
       GemmArgs args = common_args(block, 47);
@@ -205,11 +215,41 @@ TEST_F(GemmKernels, CutsOfKContinueFromPartialSums) {
       args.first = k0 == 0;
       args.last = k0 + 64 >= 200;
       args.acc = partial.data();
+      args.acc_step = step * 4;
+      args.blocks = kBlocks;
       out.point(&args);
       kernel->call(args);
     }
     expect_block(block, out, 47, true, true, kernel->name);
-    for (size_t i = partial_floats; i < partial.size(); ++i) ASSERT_EQ(partial[i], kCanary);
+    for (int i = 0; i < step * kBlocks; ++i) {
+      if (i % step < partial_floats) continue;
+      ASSERT_EQ(partial[static_cast<size_t>(i)], kCanary) << i;
+    }
+  }
+}
+
+// Consecutive lines go on behind those of the block before, so that together they cover what the
+// next call reads.
+TEST_F(GemmKernels, BlocksFetchOnWhereTheLastOneEnded) {
+  Numbers numbers(8);
+  for (const int lines : {1, 2, 4}) {
+    const KernelHandle kernel = make(Int8GemmAvx512Config{{2, 2, lines, true, kLinear}, false});
+    const Block block(6, 32, 64, numbers);
+    const auto a = block.a_s8();
+    const auto b = block.b_u8();
+    GemmArgs args = common_args(block, 32);
+    args.a = a.data();
+    args.a_stride = block.padded_k();
+    args.b = b.data();
+    args.panel_stride = 16 * block.padded_k();
+    args.prefetch_next = b.data();
+    args.blocks = 3;
+    Output out(block);
+    out.point(&args);
+    kernel->call(args);
+    constexpr int kTurns = 64 / 4 / 4;
+    EXPECT_EQ(args.prefetch_next, b.data() + 3 * kTurns * lines * 64);
+    EXPECT_EQ(args.blocks, 1);
   }
 }
 

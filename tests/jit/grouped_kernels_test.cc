@@ -79,12 +79,15 @@ class GroupedKernels : public KernelTest {
              Numbers& numbers) {
     const KernelHandle kernel = make(config);
     ASSERT_NE(kernel, nullptr);
-    const GroupedBlock block(config.mr, config.nr, groups, padded, missing, config.groups, numbers,
-                             codes_of(config));
+    const int blocks = 1 + static_cast<int>(numbers.next() % 3);
+    const GroupedBlock block(config.mr * blocks, config.nr, groups, padded, missing, config.groups,
+                             numbers, codes_of(config));
     GroupedCall call(block, config.b, config.fma, 0,
                      numbers.next() % 2 == 0 ? Flush::kEnd : Flush::kStart);
     const int n = columns_of(config.nr, numbers);
     call.args.n = n;
+    call.args.blocks = blocks;
+    call.args.acc_step = config.mr * config.nr * 64;
     call.run(*kernel, cuts_of(groups, numbers), numbers);
     call.expect(n, kernel->name);
   }

@@ -44,10 +44,10 @@ class Nvfp4Kernels : public KernelTest {
  protected:
   static constexpr int kGap = 2;
 
-  /// One call, or two that cut K at `cut`, on operands between guard pages.
+  /// One call, or two that cut K at `cut`, on operands between guard pages: m rows in `blocks`.
   std::vector<float> multiply(const Kernel& kernel, bool fma, const Nvfp4Block& w, const Rows& rows,
-                              int m, int n, const std::vector<float>& col_scale, int cut,
-                              Flush flush, Numbers& numbers) {
+                              int m, int blocks, int n, const std::vector<float>& col_scale,
+                              int cut, Flush flush, Numbers& numbers) {
     const GuardBuffer a = fma ? guarded(rows.f32, flush) : guarded(rows.bf16, flush);
     const GuardBuffer b = guarded(w.codes(), flush);
     const GuardBuffer scale = guarded(w.scales(kGap), flush);
@@ -71,6 +71,8 @@ class Nvfp4Kernels : public KernelTest {
       args.first = part == 0;
       args.last = to == w.k;
       args.acc = acc.data();
+      args.acc_step = m / blocks * w.columns() * 4;
+      args.blocks = blocks;
       args.c = args.last ? c.data() : nullptr;
       args.c_stride = (w.columns() + 3) * 4;
       args.col_scale = reinterpret_cast<const float*>(columns.data());
@@ -96,17 +98,18 @@ class Nvfp4Kernels : public KernelTest {
         for (const int k : kDepths) {
           Nvfp4Block w(nr, k, numbers);
           w.use_small_scales(numbers);
-          std::vector<uint16_t> bits(static_cast<size_t>(mr * k));
+          const int blocks = 1 + static_cast<int>(numbers.next() % 3), all_rows = mr * blocks;
+          std::vector<uint16_t> bits(static_cast<size_t>(all_rows * k));
           for (uint16_t& x : bits) x = bf16_bits(numbers.small());
-          const Rows rows(mr, k, bits);
+          const Rows rows(all_rows, k, bits);
           std::vector<float> col_scale(static_cast<size_t>(w.columns()));
           for (float& x : col_scale) x = 0.5f * static_cast<float>(1 << (numbers.next() % 3));
           const int n = 16 * (nr - 1) + 1 + static_cast<int>(numbers.next() % 16);
           const Flush flush = numbers.next() % 2 == 0 ? Flush::kEnd : Flush::kStart;
           const int cut = k > 64 ? 64 : 0;
           const std::vector<float> c =
-              multiply(*kernel, fma, w, rows, mr, n, col_scale, cut, flush, numbers);
-          for (int m = 0; m < mr; ++m) {
+              multiply(*kernel, fma, w, rows, all_rows, blocks, n, col_scale, cut, flush, numbers);
+          for (int m = 0; m < all_rows; ++m) {
             for (int column = 0; column < w.columns() + 3; ++column) {
               float want = kCanary;
               if (column < n) {
@@ -147,7 +150,7 @@ class Nvfp4Kernels : public KernelTest {
       const Rows rows(kMr, k, bits);
       const std::vector<float> col_scale(static_cast<size_t>(w.columns()), 0.3f);
       const std::vector<float> got =
-          multiply(*packed, fma, w, rows, kMr, w.columns(), col_scale, 0, Flush::kEnd, numbers);
+          multiply(*packed, fma, w, rows, kMr, 1, w.columns(), col_scale, 0, Flush::kEnd, numbers);
       const std::vector<uint16_t> pairs = w.pairs();
       std::vector<float> want(got.size(), kCanary);
       uint32_t control[2];

@@ -115,13 +115,11 @@ TEST(DefaultBlocking, BytesOnTheirWay) {
   }
 }
 
-// Blocks of whole tiles that follow one another, but for the end of the last one; as many tiles as
-// the rows have.
+// Whole tiles that follow one another, but for the end of the last one; as many as the rows have.
 TEST(RowBlock, TilesOfEveryNumberOfRows) {
   for (const int mr : {16, 32}) {
     for (int64_t rows = 1; rows <= 200; ++rows) {
       const RowBlocks blocks(rows, mr, 16);
-      ASSERT_EQ(blocks.count(), (rows + mr - 1) / mr);
       int64_t end = 0, tiles = 0;
       for (int64_t i = 0; i < blocks.count(); ++i) {
         const Range r = blocks.at(i);

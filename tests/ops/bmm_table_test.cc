@@ -85,12 +85,16 @@ TEST_P(BmmTableTest, MoreThanOnePartOfRowsAndOfPanels) {
   }
 }
 
-// Rows of A a multiple of 4 KiB apart are copied where one register block reads them all.
+// Rows of A a multiple of 4 KiB apart: copied where one register block of one panel reads them all,
+// which is so with long panels.
 TEST_P(BmmTableTest, RowsThatMeetInACache) {
-  for (const int64_t m : {11, 12, 15, 16, 17}) {
-    for (const int64_t k : {127, 128}) {
-      BmmCase c = make_bmm(b(), 16, m, 40, k);
-      c.a_pad = 128 - k;
+  struct Shape {
+    int64_t batch, k, next;  ///< next: where the next matrix's row begins
+  };
+  for (const Shape& s : {Shape{16, 127, 128}, {16, 128, 128}, {2, 4097, 5120}}) {
+    for (const int64_t m : {11, 12, 15, 16, 17}) {
+      BmmCase c = make_bmm(b(), s.batch, m, 40, s.k);
+      c.a_pad = s.next - s.k;
       BmmData data(c);
       ASSERT_EQ(data.a.view().row_stride * 2 % 4096, 0);
       EXPECT_TRUE(check_bmm(ctx(), c));

@@ -21,7 +21,7 @@ struct GemmBlocking {
   int64_t kc = 0;
   /// How far ahead of each weight stream up to mr rows are fetched; 0: none. With more rows any
   /// other multiple of 64 up to 2^20 lets each cache block of weights be fetched while the one
-  /// before is multiplied.
+  /// before is multiplied, or still earlier where blocks are shorter than nr times this.
   int32_t prefetch_bytes = 0;
 };
 
