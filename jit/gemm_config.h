@@ -27,7 +27,7 @@ struct GemmConfig {
   int nr = 1;  ///< vectors of 16 packed columns, 1..4; even with silu_mul
   /// Lines of weights fetched ahead in a turn of four steps: 0; 4 * nr, the lines that the turn
   /// itself will read some turns later, one stream a panel; or 1, 2 or 4 consecutive lines of what
-  /// a later call reads, to L2, or with 4 to L1. GemmArgs says where from.
+  /// a later call reads, to L2, or with 4 and at most two panels to L1. GemmArgs says where from.
   int prefetch = 0;
   bool poison = false;
   GemmEpilogue epilogue;

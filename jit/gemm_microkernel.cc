@@ -153,10 +153,11 @@ GemmMicrokernel::Vectors GemmMicrokernel::take_broadcasts() {
 }
 
 // What this call reads itself goes to L1. What another call will read goes to L2: it must not push
-// this one's rows and panels out of L1. But where a turn takes four lines few blocks of rows share
-// a chunk, and the next one is read so soon that it is late if it waits in L2 (10 % of a bmm at M =
-// 16, bench/NOTES.md). Spread over the turn, because a burst of misses fills the
-// line fill buffers that the turn's own loads need.
+// this one's rows and panels out of L1. But where a turn of one or two panels takes four lines, few
+// blocks of rows share a chunk, and the next one is read so soon that it is late if it waits in L2
+// (10 % of a bmm at M = 16; three panels lose 3 % of an int8 product at M = 20: bench/NOTES.md).
+// Spread over the turn, because a burst of misses fills the line fill buffers that the turn's own
+// loads need.
 void GemmMicrokernel::emit_prefetch(int step) {
   if (streams()) {
     for (int v = 0; v < shape().nr; ++v) prefetcht0(ptr[panel_of(ahead_, v) + step * 64]);
@@ -166,7 +167,7 @@ void GemmMicrokernel::emit_prefetch(int step) {
   for (int i = 0; i < shape().prefetch; ++i) {
     if (i * kUnroll / shape().prefetch != step % kUnroll) continue;
     const Xbyak::Address line = ptr[ahead_ + (before + i) * 64];
-    if (shape().prefetch == kUnroll) {
+    if (shape().prefetch == kUnroll && shape().nr <= 2) {
       prefetcht0(line);
     } else {
       prefetcht1(line);
