@@ -84,18 +84,18 @@ TEST(DefaultBlocking, IsLegalForEveryShape) {
   }
 }
 
-// Every load serves two dots at least, up to the rows that one block of two panels cannot hold.
-TEST(DefaultBlocking, VectorsOfHalfWidthHaveNoBlockOfOnePanel) {
+// Every load serves two dots at least.
+TEST(DefaultBlocking, ZenHasNoBlockOfOnePanel) {
   GemmFacts facts{.k = 4096, .a_bytes = 1, .weight_bits = 8};
   EXPECT_EQ(default_blocking(facts, 16).nr, 1);
   EXPECT_EQ(default_blocking(facts, 4).prefetch_bytes, 1024);
-  facts.half_width = true;
-  for (const int64_t m : {15, 16}) {
-    const GemmBlocking b = default_blocking(facts, m);
-    EXPECT_EQ(b.nr, 2);
-    EXPECT_EQ(b.mr, 8);
-    EXPECT_GE(b.mc, m) << "weights pass once";
-    EXPECT_EQ(b.kc, 0) << "two panels of this K stay in L2 between the two blocks";
+  for (const bool half_width : {false, true}) {
+    facts.half_width = half_width;
+    facts.far_prefetch = !half_width;
+    for (const int64_t m : {15, 16}) {
+      const GemmBlocking b = default_blocking(facts, m);
+      EXPECT_TRUE(b.nr == 2 && b.mr == 8 && b.mc >= m && b.kc == 0) << "weights pass once";
+    }
   }
   EXPECT_EQ(default_blocking(facts, 4).prefetch_bytes, 0);
   EXPECT_NE(default_blocking(facts, 8).prefetch_bytes, 0);
