@@ -26,45 +26,20 @@ void store(std::byte* to, __m128i value) noexcept {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), value);
 }
 
-// Panels that rows of [k, n] are dealt out to at once: lines of so many at a multiple of 4 KiB from
-// each other fit a set of L1.
-constexpr int64_t kPanelsAtOnce = 8;
-// What they are dealt out from before the next rows are, which are fetched meanwhile: as far ahead
-// as memory is best read. 16 KiB is a quarter slower from memory, if a quarter faster from cache.
-constexpr int64_t kRowsAtOnceBytes = 2 << 10;
+// Rows of [k, n] are dealt out to so many panels at once: their lines, the rows' and those fetched
+// ahead, at a multiple of 1 or 4 KiB from each other, fit a set of L1. Eight panels are 1.2 to 1.6
+// times slower.
+constexpr int64_t kPanelsAtOnce = 4;
+// To so many lines of each, before the same rows' next panels are.
+constexpr int64_t kLinesAtOnce = 4;
+// And fetched so many lines ahead, in the same columns (bench/NOTES.md).
+constexpr int64_t kLinesAhead = 8;
 
 /// A hint: beyond the end of the matrix nothing happens.
 void fetch_ahead(const std::byte* from, int64_t bytes) noexcept {
   const auto address = reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(bytes);
   _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
 }
-
-/// Hints to fetch a matrix line by line in the order of memory: no more lines are in flight for
-/// hints than L1 has buffers, 10 GB/s, but in this order the core's own prefetcher joins in.
-/// Addresses beyond the end are those of what mostly comes next; where they are not, nothing
-/// happens.
-class FetchAhead {
- public:
-  FetchAhead(const std::byte* first, int64_t row_step, int64_t row_bytes) noexcept
-      : row_(reinterpret_cast<uintptr_t>(first)), step_(row_step), bytes_(row_bytes) {}
-
-  void lines(int64_t count) noexcept {
-    for (int64_t i = 0; i < count; ++i) {
-      const uintptr_t address = row_ + static_cast<uintptr_t>(at_);
-      _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
-      at_ += kLine;
-      if (at_ < bytes_) continue;
-      row_ += static_cast<uintptr_t>(step_);
-      at_ = 0;
-    }
-  }
-
- private:
-  uintptr_t row_;
-  int64_t step_;
-  int64_t bytes_;
-  int64_t at_ = 0;
-};
 
 /// 16 bytes of each of four rows `step` apart are four cells of each: to[64 i + 4 r] = cell i of
 /// row r.
@@ -100,17 +75,27 @@ void interleave_quads(const std::byte* from, int64_t step, __m128i flip, std::by
   store(to + 48, _mm_xor_si128(_mm_unpackhi_epi16(high01, high23), flip));
 }
 
-/// The line of each of `panels` panels that the same few stored rows hold.
-void deal_out(const std::byte* from, int64_t row_step, int64_t element, bool floats, int64_t panels,
-              __m128i flip, std::byte* to, int64_t panel_bytes) noexcept {
-  for (int64_t i = 0; i < panels; ++i) {
-    const std::byte* cells = from + i * kPanelColumns * element;
-    if (element == 2) {
-      interleave_pairs(cells, row_step, to + i * panel_bytes);
-    } else if (floats) {
-      float8_line_from_depths(cells, row_step, to + i * panel_bytes);
-    } else {
-      interleave_quads(cells, row_step, flip, to + i * panel_bytes);
+/// Rows of [k, n] to lines of `panels` panels. make_line(from, to) makes one from the `depths` rows
+/// that it holds.
+template <typename Line>
+void deal_out(const std::byte* from, int64_t row_step, int64_t depths, int64_t panels,
+              int64_t lines, int64_t cells_bytes, std::byte* to, int64_t panel_bytes,
+              const Line& make_line) noexcept {
+  for (int64_t first = 0; first < lines; first += kLinesAtOnce) {
+    const int64_t end = std::min(first + kLinesAtOnce, lines);
+    for (int64_t p = 0; p < panels; p += kPanelsAtOnce) {
+      const int64_t count = std::min(kPanelsAtOnce, panels - p);
+      for (int64_t l = first; l < end; ++l) {
+        const std::byte* cells = from + l * depths * row_step + p * cells_bytes;
+        for (int64_t d = 0; d < depths; ++d) {
+          for (int64_t at = 0; at < count * cells_bytes; at += kLine) {
+            fetch_ahead(cells + at, (kLinesAhead * depths + d) * row_step);
+          }
+        }
+        for (int64_t i = 0; i < count; ++i) {
+          make_line(cells + i * cells_bytes, to + (p + i) * panel_bytes + l * kLine);
+        }
+      }
     }
   }
 }
@@ -167,13 +152,13 @@ void PanelSource::pack_line(int64_t first_column, int64_t columns, int64_t line,
 void PanelSource::pack_nk(int64_t panel, int64_t lines, std::byte* to) const noexcept {
   const int64_t first = panel * kPanelColumns;
   const int64_t columns = std::clamp<int64_t>(n_ - first, 0, kPanelColumns);
-  constexpr int64_t kLinesAtOnce = 4;
+  constexpr int64_t kTransposed = 4;  ///< lines
   int64_t line = 0;
   if (columns == kPanelColumns) {
     const __m128i flip = _mm_set1_epi8(static_cast<char>(flip_of(element_, floats_)));
-    const int64_t whole = k_ * element_ / (kLinesAtOnce * kCellBytes) * kLinesAtOnce;
+    const int64_t whole = k_ * element_ / (kTransposed * kCellBytes) * kTransposed;
     const std::byte* rows = data_ + first * row_bytes_;
-    for (; line < whole; line += kLinesAtOnce) {
+    for (; line < whole; line += kTransposed) {
       const std::byte* from = rows + line * kCellBytes;
       if (line % (kLine / kCellBytes) == 0) {  // the same lines of the rows of the next panel
         for (int64_t c = 0; c < kPanelColumns; ++c) {
@@ -193,29 +178,27 @@ void PanelSource::pack_nk(int64_t panel, int64_t lines, std::byte* to) const noe
   for (; line < lines; ++line) pack_line(first, columns, line, to + line * kLine);
 }
 
-// In blocks of rows, and in each of them a few panels at a time.
 void PanelSource::pack_kn(int64_t first, int64_t count, int64_t panel_bytes,
                           std::byte* to) const noexcept {
   const int64_t depths = kCellBytes / element_;
   const int64_t whole_lines = k_ / depths;
   const int64_t whole = std::clamp<int64_t>(n_ / kPanelColumns - first, 0, count);
-  const int64_t width = whole * kPanelColumns * element_;
-  const int64_t block =
-      std::max<int64_t>(kRowsAtOnceBytes / std::max<int64_t>(width, 1) / depths, 1);
-  const __m128i flip = _mm_set1_epi8(static_cast<char>(flip_of(element_, floats_)));
-  const std::byte* columns = data_ + first * kPanelColumns * element_;
-  for (int64_t line = 0; line < whole_lines && whole > 0; line += block) {
-    const int64_t end = std::min(line + block, whole_lines);
-    FetchAhead next_block(columns + end * depths * row_bytes_, row_bytes_, width);
-    for (int64_t p = 0; p < whole; p += kPanelsAtOnce) {
-      const int64_t panels = std::min(kPanelsAtOnce, whole - p);
-      const int64_t lines_read = depths * ((panels * kPanelColumns * element_ + kLine - 1) / kLine);
-      for (int64_t l = line; l < end; ++l) {
-        next_block.lines(lines_read);
-        deal_out(columns + l * depths * row_bytes_ + p * kPanelColumns * element_, row_bytes_,
-                 element_, floats_, panels, flip, to + p * panel_bytes + l * kLine, panel_bytes);
-      }
-    }
+  const int64_t cells_bytes = kPanelColumns * element_;
+  const auto deal = [&](const auto& make) {
+    deal_out(data_ + first * cells_bytes, row_bytes_, depths, whole, whole_lines, cells_bytes, to,
+             panel_bytes, make);
+  };
+  if (element_ == 2) {
+    deal([step = row_bytes_](const std::byte* from, std::byte* line) {
+      interleave_pairs(from, step, line);
+    });
+  } else if (floats_) {
+    deal([step = row_bytes_](const std::byte* from, std::byte* line) {
+      float8_line_from_depths(from, step, line);
+    });
+  } else {
+    deal([step = row_bytes_, flip = _mm_set1_epi8(static_cast<char>(flip_of(1, false)))](
+             const std::byte* from, std::byte* line) { interleave_quads(from, step, flip, line); });
   }
   for (int64_t p = 0; p < count; ++p) {
     const int64_t left = std::clamp<int64_t>(n_ - (first + p) * kPanelColumns, 0, kPanelColumns);
