@@ -34,8 +34,8 @@ struct GemmArgs {
   int64_t c_stride = 0;
   int64_t n = 0;  ///< columns of c that exist in this block, at least 1
   /// Of mr rows each, at least 1; 1 for AMX kernels. The first one's rows of A, C and all else are
-  /// given. A kernel that has more than one to compute moves these fields along, and prefetch_next
-  /// behind the lines that were fetched: they are the next call's to set anew.
+  /// given. A kernel that has more than one to compute moves these fields along; with one too,
+  /// prefetch_next goes behind the lines that were fetched. They are the next call's to set anew.
   int64_t blocks = 1;
 
   const float* row_scale = nullptr;  ///< [mr]

@@ -103,9 +103,10 @@ class Trampoline final : public Xbyak::CodeGenerator {
 class Arena {
  public:
   Arena() : bytes_(kBytes, 1) {}
-  GemmArgs gemm(bool last, int rows) {
+  GemmArgs gemm(bool last, int rows, int blocks) {
     GemmArgs args;
     args.m = rows;
+    args.blocks = blocks;
     args.tiles = bytes_.data() + kBytes / 4;
     args.a = bytes_.data();
     args.a_stride = 64;
@@ -113,6 +114,7 @@ class Arena {
     args.panel_stride = 256;
     args.k = 19;  // rounds, rest and a partial step
     args.acc = bytes_.data() + kBytes * 3 / 4;
+    args.acc_step = last ? 0 : 4096;
     args.last = last;
     args.c = bytes_.data() + kBytes / 2;
     args.c_stride = 256;
@@ -222,7 +224,10 @@ class CallContractOf : public Fixture {
       ASSERT_TRUE(block.ok()) << block.status().message();
       for (size_t setting = 0; setting < 4; ++setting) {
         for (const bool other_way_out : {false, true}) {
-          const GemmArgs gemm = arena.gemm(other_way_out, kernel.rows);
+          // Kernels without tiles move through blocks of rows, and write to their arguments.
+          const int blocks_of_rows =
+              level == IsaLevel::kAvx512 ? 1 + static_cast<int>(setting % 2) : 1;
+          GemmArgs gemm = arena.gemm(other_way_out, kernel.rows, blocks_of_rows);
           const QuantizeRowsArgs rows = arena.quantize_rows(other_way_out);
           const Int4PackArgs codes = arena.int4_pack(other_way_out);
           const GroupedDecodeArgs panels = arena.grouped_decode(other_way_out);
