@@ -188,7 +188,7 @@ void Checkpoint::warn_of_blanks(const TensorView& t, Content content) {
     warn(at + "all " + std::to_string(t.elements()) + " values are " + value_text(t, 0));
   } else if (content != Content::kPacked) {
     const BlankRows blank = blank_rows(t, content == Content::kScales);
-    if (blank.count > 0) warn(at + blank_rows_text(blank, t.shape[0]));
+    if (blank.count > 0) warn(at + blank_rows_text(blank, rows_of(t)));
   }
 }
 

@@ -76,6 +76,17 @@ void check_scales(const TensorView& scale) {
   }
 }
 
+/// The same of e4m3 scales, whose NaNs are found when the tensor is taken.
+void check_block_scales(const TensorView& scale) {
+  for (int64_t i = 0; i < scale.elements(); ++i) {
+    const auto code = std::to_integer<unsigned>(scale.data[i]);
+    if (code > 0x80) {
+      throw InputError(scale.file, scale.name, "scales that are not negative",
+                       fmt::format("0x{:02x} at index {}", code, i));
+    }
+  }
+}
+
 /// Empty where the file has none: the writer folded it into a norm.
 std::vector<float> pre_quant_scale(const Checkpoint& c, const std::string& name, int64_t k) {
   const TensorView* t = c.find(name);
@@ -115,7 +126,9 @@ FloatNames float_names(const QuantConfig& quant, std::string_view module,
     throw InputError(scale->file, scale->name, "one tensor of scales for each module",
                      inverse->name + " as well", "two names of the same thing");
   }
-  return {".weight", scale != nullptr ? ".weight_scale" : ".weight_scale_inv"};
+  // Where there is neither, the one that the writer would have written is missing.
+  const bool is_inverse = inverse != nullptr || (scale == nullptr && method == QuantMethod::kFp8);
+  return {".weight", is_inverse ? ".weight_scale_inv" : ".weight_scale"};
 }
 
 Fp8Form fp8_form_of(const QuantConfig& quant, const std::string& module, int64_t n, int64_t k,
@@ -257,6 +270,7 @@ HostFp4 take_fp4(Checkpoint& checkpoint, const QuantConfig& quant,
          {std::pair{names.codes, &host.codes}, std::pair{names.scale, &host.scale}}) {
       const Content content = to == &host.codes ? Content::kNumbers : Content::kScales;
       const TensorView t = checkpoint.get(part.name + suffix, content);
+      if (content == Content::kScales) check_block_scales(t);
       place(t, row, to);
       *file_bytes += t.bytes;
     }

@@ -169,9 +169,11 @@ ModuleFormat QuantConfig::float_format_of(std::string_view module,
   const auto because = [&] { return ", because " + file_ + " has " + verdict_text(module); };
   const TensorView* factors = find_in(checkpoint, module, ".pre_quant_scale");
   if (factors != nullptr && is_modelopt(method) && names.pre_quant_scale == nullptr) {
+    const std::string& algorithm = modelopt_scheme_of(module)->algorithm;
     throw InputError(factors->file, factors->name,
                      "quant_algo NVFP4_AWQ of a module whose input has factors",
-                     modelopt_scheme_of(module)->algorithm + " in " + file_);
+                     algorithm + (algorithm == "NVFP4_AWQ" ? " with pre_quant_scale false" : "") +
+                         " in " + file_);
   }
   refuse_other_formats(checkpoint, module,
                        {names.codes, names.scale, names.global, names.pre_quant_scale},

@@ -117,8 +117,8 @@ const QuantConfig::Group* QuantConfig::group_of(std::string_view module) const {
   for (const Group& group : groups_) {
     if (group.targets.find(module) == nullptr) continue;
     if (found != nullptr && !(found->int4 == group.int4 && found->fp8 == group.fp8)) {
-      throw InputError(file_, "quantization_config.config_groups",
-                       "one group for " + std::string(module), "two that differ");
+      throw InputError(file_, at_ + ".config_groups", "one group for " + std::string(module),
+                       "two that differ");
     }
     found = &group;
   }

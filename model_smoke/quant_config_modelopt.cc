@@ -117,18 +117,22 @@ void QuantConfig::hold_group_against_layers(const JsonNode& group) const {
   const auto weights = group.find("weights");
   if (!list || !weights || layers_.empty()) return;
   weights->require_object();
-  if (!weights->has("num_bits")) return;
   list->require_array();
   for (size_t i = 0; i < list->size(); ++i) {
     const JsonNode name = list->element(i);
     const auto layer = layers_.find(without_language_model(name.as_string()));
     if (layer == layers_.end()) name.fail("a name that quantized_layers has as well");
-    const int64_t bits = is_fp4(layer->second.method) ? 4 : 8;
-    if (weights->int_at("num_bits", 1, 64) != bits) {
-      weights->at("num_bits")
-          .fail(std::to_string(bits) + ", because quantized_layers has " + text_of(layer->second) +
-                " for " + printable(layer->first));
+    const bool fp4 = is_fp4(layer->second.method);
+    const int64_t bits = fp4 ? 4 : 8;
+    const std::string because = ", because quantized_layers has " + text_of(layer->second) +
+                                " for " + printable(layer->first);
+    if (weights->int_or("num_bits", bits, 1, 64) != bits) {
+      weights->at("num_bits").fail(std::to_string(bits) + because);
     }
+    if (weights->string_or("type", "float") != "float") {
+      weights->at("type").fail("float" + because);
+    }
+    if (fp4 && weights->has("group_size")) require_group_of_16(*weights);
   }
 }
 

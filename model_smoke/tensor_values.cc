@@ -99,12 +99,17 @@ bool is_zero(const std::byte* row, int64_t count, size_t size, uint64_t mask) no
 
 }  // namespace
 
+int64_t rows_of(const TensorView& t) noexcept {
+  return t.shape.empty() ? 1 : t.shape[0];
+}
+
 BlankRows blank_rows(const TensorView& t, bool zeros_only) noexcept {
   constexpr int64_t kNoChance = 16;
   BlankRows blank;
   const auto size = static_cast<size_t>(bits_of(t.dtype) / 8);
-  if (t.shape.size() < 2 || bits_of(t.dtype) % 8 != 0 || t.elements() == 0) return blank;
-  const int64_t rows = t.shape[0], count = t.elements() / rows;
+  if (bits_of(t.dtype) % 8 != 0 || t.elements() == 0) return blank;
+  if (t.shape.size() < 2 && !zeros_only) return blank;
+  const int64_t rows = rows_of(t), count = t.elements() / rows;
   const bool pairs = t.dtype == FileDType::kU8;
   const bool may_be_one = !zeros_only && count * (pairs ? 2 : 1) >= kNoChance;
   const uint64_t mask = magnitude_mask(t.dtype);

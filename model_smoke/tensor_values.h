@@ -25,9 +25,13 @@ struct BlankRows {
     last = row;
   }
 };
+/// Elements of the first dimension; 1 of a scalar.
+int64_t rows_of(const TensorView& tensor) noexcept;
+
 /// Rows of zeros, of either sign, and rows of one other number, which in a row of fewer than 16 may
 /// be chance; a row is all that shares the first index. `zeros_only`: scales, which are few to a
-/// row and much alike. U8 is taken for pairs of e2m1 codes. None of a tensor of one dimension.
+/// row and much alike, and one to a row in a tensor of one dimension, which otherwise has no rows.
+/// U8 is taken for pairs of e2m1 codes.
 BlankRows blank_rows(const TensorView& tensor, bool zeros_only) noexcept;
 /// "16 of 48 rows hold one value each: rows 16 to 31".
 std::string blank_rows_text(const BlankRows& blank, int64_t rows);

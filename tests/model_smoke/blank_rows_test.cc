@@ -180,6 +180,10 @@ TEST(BlankRows, WhatIsARow) {
   EXPECT_EQ(count("I8", {16, 0}, "", false), 0);
   EXPECT_EQ(count("F32", {1, 4}, minus, false), 0);
   EXPECT_EQ(count("F32", {1, 1}, std::string("\0\0\0\x80", 4), true), 1);
+  // Scales of rows, or one of all.
+  EXPECT_EQ(count("F32", {8}, zeros + ones, true), 4);
+  EXPECT_EQ(count("F32", {}, std::string(4, '\0'), true), 1);
+  EXPECT_EQ(count("F32", {}, std::string(4, '\0'), false), 0);
 }
 
 }  // namespace

@@ -199,6 +199,14 @@ void add_compressed(std::vector<MalformedCase>* out) {
               {{"strategy", "block"}, {"block_structure", {8, 8}}});
         },
         {"_proj", ".weight_scale", "one for each block of 8 x 8, got F32 [1]"});
+  c.add("block_scale_missing",
+        [](TestModel* m) {
+          m->config["quantization_config"]["config_groups"]["group_0"]["weights"].update(
+              {{"strategy", "block"}, {"block_structure", {8, 8}}});
+          std::erase_if(m->tensors,
+                        [](const TestTensor& t) { return t.name.ends_with(".weight_scale"); });
+        },
+        {"_proj.weight_scale: expected a scale for"});
   c.config("grouped", w + "group_size", 128, "null with strategy tensor");
   c.config("structured", w + "block_structure", {128, 128}, "null with strategy tensor");
   c.config("integer_activations", "/config_groups/group_0/input_activations",
@@ -265,6 +273,8 @@ void add_nvfp4(std::vector<MalformedCase>* out) {
            {"F8_E4M3 [24, 1]"});
   c.byte("scale_nan", ".weight_scale", 3, 0x7f, "0x7f");
   c.byte("scale_negative_nan", ".weight_scale", 4, 0xff, "0xff");
+  c.byte("scale_negative", ".weight_scale", 4, 0xb8, "not negative, got 0xb8");
+  c.byte("scale_least_negative", ".weight_scale", 23, 0x81, "not negative, got 0x81");
   const std::string global = ".weight_scale_2";
   c.scalar("global_0", global, 0, "a finite positive scale");
   c.scalar("global_negative", global, -1, "a finite positive scale");

@@ -331,6 +331,18 @@ TEST(MixedPrecision, ContradictionsNameBoth) {
          flat["config_groups"]["group_0"] = {{"targets", {kUp}}, {"weights", {{"num_bits", 8}}}};
        },
        {"config_groups.group_0.weights.num_bits", "4, because quantized_layers has NVFP4"}},
+      {"a group of integers",
+       Where::kFlat,
+       [](TestModel&, Json& flat, Json&) {
+         flat["config_groups"]["group_0"] = {{"targets", {kUp}}, {"weights", {{"type", "int"}}}};
+       },
+       {"config_groups.group_0.weights.type", "float, because quantized_layers has NVFP4"}},
+      {"a group of another size",
+       Where::kFlat,
+       [](TestModel&, Json& flat, Json&) {
+         flat["config_groups"]["group_0"] = {{"targets", {kUp}}, {"weights", {{"group_size", 32}}}};
+       },
+       {"config_groups.group_0.weights.group_size", "16", "32"}},
       {"a group of other bits than the nested file's",
        Where::kLayersNested,
        [](TestModel&, Json& flat, Json&) {

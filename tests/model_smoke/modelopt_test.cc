@@ -169,7 +169,7 @@ TEST(NvfpAwq, WhatIsNoFactor) {
        {name, "quant_algo NVFP4_AWQ", "NVFP4 in "}},
       {"said to be absent",
        [&](TestModel& m, TestTensor&) { quant(m)["pre_quant_scale"] = false; },
-       {name, "quant_algo NVFP4_AWQ"}},
+       {name, "quant_algo NVFP4_AWQ", "NVFP4_AWQ with pre_quant_scale false in "}},
       {"of the rows",
        [](TestModel&, TestTensor& t) { t = pre_quant_scale(kUp, powers(24, 0)); },
        {name, "[16], a factor for each column of K", "BF16 [24]"}},

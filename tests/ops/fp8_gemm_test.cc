@@ -124,6 +124,38 @@ TEST_P(Fp8Test, EveryCodeInEveryPlaceDecodesExactly) {
   }
 }
 
+// A column for each code that is no number, at a depth of its own; A is 1 everywhere. Packed codes
+// and decoded ones.
+TEST_P(Fp8Test, InfinitiesAndNansAreThemselves) {
+  for (const DType type : kFp8Types) {
+    std::vector<uint8_t> codes;
+    for (int code = 0; code < 256; ++code) {
+      if (!std::isfinite(fp8_value(type, static_cast<uint8_t>(code)))) {
+        codes.push_back(static_cast<uint8_t>(code));
+      }
+    }
+    ASSERT_EQ(codes.size(), type == DType::kE4M3 ? 2u : 8u);
+    const auto columns = static_cast<int64_t>(codes.size());
+    for (const int64_t rows : {1, 2, 40, 256}) {
+      GemmCase c = fp8_case(rows, columns, 64, 0, 0);
+      c.problem.weights = type;
+      GemmData data(c);
+      data.a.set_all(1);
+      data.w_scale[0].set_all(1);
+      for (int64_t n = 0; n < columns; ++n) {
+        for (int64_t k = 0; k < 64; ++k) data.w[0].set_bits(n, k, k == 7 * n ? codes[n] : 0u);
+      }
+      const GemmOp op = packed_op(ctx(), c, data);
+      ASSERT_TRUE(op.run(args_of(c, data)).ok());
+      for (int64_t n = 0; n < columns; ++n) {
+        const double want = fp8_value(type, codes[n]), got = data.c.get(rows - 1, n);
+        EXPECT_TRUE(std::isnan(want) ? std::isnan(got) : got == want)
+            << to_string(type) << " code " << int{codes[n]} << ", " << rows << " rows: " << got;
+      }
+    }
+  }
+}
+
 // Blocks of 128 x 128, of one column or of all, of odd sizes, and ends of a grid in the middle of a
 // panel, of a tile and of a line, for every number of rows that has a kernel of its own.
 TEST_P(Fp8Test, EveryGridAndNumberOfRows) {
