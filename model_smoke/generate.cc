@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <optional>
 #include <string>
@@ -72,6 +74,8 @@ class Stream {
   bool first_ = true;
 };
 
+constexpr char kNotFinite[] = "logits that are not finite";
+
 Generation generate(Qwen3_5& model, const GenerateOptions& options, std::vector<int32_t> prompt,
                     const GenerationConfig& stops, const std::optional<Tokenizer>& tokenizer) {
   Generation out;
@@ -89,7 +93,13 @@ Generation generate(Qwen3_5& model, const GenerateOptions& options, std::vector<
         i == 0 ? Span<const int32_t>(out.prompt.data(), out.prompt.size())
                : Span<const int32_t>(&last, 1);
     model.forward(input, cache, {.last_only = true}, logits);
-    const int32_t id = sampler.pick(logits.row<float>(0), model.config().vocab_size);
+    const float* const scores = logits.row<float>(0);
+    if (!std::all_of(scores, scores + model.config().vocab_size,
+                     [](float x) { return std::isfinite(x); })) {
+      out.stopped_by = kNotFinite;  // a pick among them would look like a token
+      break;
+    }
+    const int32_t id = sampler.pick(scores, model.config().vocab_size);
     if (i == 0) first_token = now_seconds();
     if (stops.is_eos(id)) {
       out.stopped_by = "eos";
@@ -153,7 +163,7 @@ int run_generate(const GenerateOptions& options) {
   std::signal(SIGINT, previous);
   print_summary(session, g);
   if (json) json->write(to_json(session, g).text());
-  return 0;
+  return g.stopped_by == kNotFinite ? 1 : 0;
 }
 
 }  // namespace quern::smoke

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "quern/context.h"
+#include "tests/model_smoke/float_model.h"
 #include "tests/model_smoke/smoke_binary.h"
 #include "tests/support/source_dir.h"
 
@@ -114,6 +115,22 @@ TEST(Cli, FailedCheckExitsWithOne) {
   const Outcome o = smoke("verify " + kModel + " --backend reference --goldens " + other);
   EXPECT_EQ(o.code, 1) << o.err;
   EXPECT_NE(o.out.find("verdict: FAIL"), std::string::npos);
+}
+
+/// Every scale is finite, the weights are not.
+TEST(Cli, GenerateStopsAtLogitsThatAreNotFinite) {
+  test::TestModel m = test::tiny_float_model({.bend = [](const std::string&, test::FloatMatrix& w) {
+    for (float& scale : w.scale) scale = 3e38f;
+  }});
+  const TempDir dir;
+  m.write(dir);
+  for (const char* temperature : {"0", "0.7"}) {
+    const Outcome o = smoke("generate -m " + dir.path() +
+                            " --ids 1,2 -n 3 --backend reference --temp " + temperature);
+    EXPECT_EQ(o.code, 1) << o.err;
+    EXPECT_NE(o.err.find("new tokens 0 (stopped by logits that are not finite)"), std::string::npos)
+        << o.err;
+  }
 }
 
 TEST(Cli, DoctorReportsEveryStage) {
