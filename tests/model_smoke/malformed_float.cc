@@ -206,7 +206,7 @@ void add_compressed(std::vector<MalformedCase>* out) {
           std::erase_if(m->tensors,
                         [](const TestTensor& t) { return t.name.ends_with(".weight_scale"); });
         },
-        {"_proj.weight_scale: expected a scale for"});
+        {".weight_scale: expected a scale for"});
   c.config("grouped", w + "group_size", 128, "null with strategy tensor");
   c.config("structured", w + "block_structure", {128, 128}, "null with strategy tensor");
   c.config("integer_activations", "/config_groups/group_0/input_activations",
