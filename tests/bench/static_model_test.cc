@@ -270,7 +270,7 @@ constexpr const char* kEpilogues[] = {
 /// reaches the bar has to leave this list.
 bool known_to_be_short(const std::string& name) {
   const auto has = [&name](const char* word) { return name.find(word) != std::string::npos; };
-  return has("int8") && (has("silu_mul") || (has("s8u8bf16") && has("bias+residual")));
+  return has("int8") && has("silu_mul");
 }
 
 // design.md section 8: int8 and bf16 at M >= 32.
