@@ -100,7 +100,9 @@ bool QuantConfig::lists_quantize(std::string_view module) const {
 }
 
 std::string QuantConfig::verdict_text(std::string_view module) const {
-  if (method_ == QuantMethod::kNone) return "no quantization_config";
+  if (method_ == QuantMethod::kNone) {
+    return present_ ? at_ + ".quant_algo at null" : "no quantization_config";
+  }
   if (const std::string* entry = excluded_by(module)) {
     const std::string list = method_ == QuantMethod::kGptq  ? "dynamic rule"
                              : method_ == QuantMethod::kAwq ? "modules_to_not_convert entry"

@@ -117,7 +117,7 @@ QuantConfig QuantConfig::load(const ModelDir& dir) {
   if (dir.exists(kNested)) {
     const Json nested = parse_json(dir.read_text(kNested, kMaxConfigBytes), dir.label(kNested));
     QuantConfig other = parse_nested(nested, dir.label(kNested));
-    if (q.method_ == QuantMethod::kNone) {
+    if (!q.present_) {
       q = std::move(other);
     } else {
       q.hold_against_nested(other);
@@ -146,6 +146,7 @@ QuantConfig QuantConfig::parse(const Json& config, const std::string& file) {
   if (!quant) return q;
   quant->require_object();
   q.at_ = quant->path();
+  q.present_ = true;
   const JsonNode method = quant->at("quant_method", kSupported);
   q.read_kv_cache(*quant);
   if (method.as_string() == "w8a8_int8") {

@@ -149,6 +149,7 @@ class QuantConfig {
   ModuleList ignore_;
   ModuleList targets_;
   std::string at_ = "quantization_config";  ///< where it is in the file, for messages
+  bool present_ = false;                    ///< though it may leave all weights as they are
   const char* ignore_key_ = "ignore";       ///< for messages
   KvAlgorithm kv_ = KvAlgorithm::kNone;
   std::string kv_text_;      ///< as the file has it, with its key: "kv_cache_quant_algo, FP8"

@@ -80,6 +80,13 @@ std::string text_of(const ModelOptScheme& s) {
 void QuantConfig::read_modelopt(const JsonNode& quant, bool nested) {
   ignore_.match_parts();
   const JsonNode algorithm = quant.at("quant_algo", kAlgorithms);
+  // Weights as they are, perhaps beside an FP8 cache.
+  if (algorithm.value().is_null()) {
+    for (const char* key : {"quantized_layers", "config_groups"}) {
+      if (const auto more = quant.find(key)) more->fail("nothing beside a quant_algo of null");
+    }
+    return;
+  }
   if (algorithm.as_string() == "MIXED_PRECISION") {
     method_ = QuantMethod::kModelOptMixed;
     if (const auto layers = quant.find("quantized_layers")) {
@@ -213,6 +220,7 @@ QuantConfig QuantConfig::parse_nested(const Json& json, const std::string& file)
   QuantConfig q;
   q.file_ = file;
   q.at_ = "quantization";
+  q.present_ = true;
   q.ignore_key_ = "exclude_modules";
   const JsonNode root(json, file, "");
   root.require_object();

@@ -15,6 +15,7 @@
 #include "model_smoke/session.h"
 #include "tests/model_smoke/float_model.h"
 #include "tests/model_smoke/int4_model.h"
+#include "tests/model_smoke/load_outcome.h"
 
 namespace quern::smoke {
 namespace {
@@ -185,6 +186,34 @@ TEST(LoadingRules, B8_WhenTheCacheIsFp8) {
   const Planned p = plan_of(unquantized, kFp8);
   EXPECT_EQ(p.plan.layer[1], (KvScales{1.0f, 1.0f}));
   EXPECT_EQ(p.ignored.size(), 2u);
+}
+
+// ModelOpt's files of models whose cache alone is quantized.
+TEST(LoadingRules, B8_QuantAlgoOfNull) {
+  const Json quant = {{"quant_algo", nullptr}, {"kv_cache_quant_algo", "FP8"}};
+  Json flat = quant;
+  flat["quant_method"] = "modelopt";
+  for (const int files : {1, 2, 3}) {  // hf_quant_config.json, config.json, both
+    TestModel m = test::tiny_model();
+    add_kv_scales(m, 0.5f, 0.25f);
+    if ((files & 1) != 0) write_nested(m, {{"quantization", quant}});
+    if ((files & 2) != 0) m.config["quantization_config"] = flat;
+    const Planned p = plan_of(m);
+    EXPECT_TRUE(p.plan.fp8) << files;
+    EXPECT_EQ(p.plan.layer[1], (KvScales{0.5f, 0.25f})) << files;
+    const test::Mode weights_alone{"reference", "f32", "auto", "bf16"};
+    EXPECT_EQ(logits_of(m, weights_alone), logits_of(test::tiny_model(), weights_alone)) << files;
+  }
+  TestModel layers = test::tiny_model();
+  Json more = quant;
+  more["quantized_layers"] = {{"model.layers.0.mlp.up_proj", {{"quant_algo", "FP8"}}}};
+  write_nested(layers, {{"quantization", more}});
+  test::expect_says(test::outcome(layers), {"quantized_layers"}, "layers");
+  TestModel codes = test::tiny_float_model({.file = test::FloatFile::kBothNvfp4});
+  write_nested(codes, {{"quantization", quant}});
+  test::expect_says(test::outcome(codes), {"quant_algo"}, "two files");
+  codes.config.erase("quantization_config");
+  test::expect_says(test::outcome(codes), {"weight_scale_2", "another format"}, "codes");
 }
 
 TEST(LoadingRules, B9_ShapesOfKvScales) {

@@ -245,7 +245,7 @@ void add_compressed(std::vector<MalformedCase>* out) {
 void add_nvfp4(std::vector<MalformedCase>* out) {
   Corpus c(FloatFile::kModelOptNvfp4);
   c.config("algorithm_number", "/quant_algo", 4, "a string");
-  c.config("algorithm_null", "/quant_algo", nullptr, "a string");
+  c.config("algorithm_null", "/quant_algo", nullptr, "nothing beside a quant_algo of null");
   c.config("group_0", "/group_size", 0, "expected");
   c.config("group_32", "/group_size", 32, "16");
   c.config("group_text", "/group_size", "16", "an integer");
