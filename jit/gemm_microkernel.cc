@@ -178,7 +178,8 @@ void GemmMicrokernel::emit_prefetch(int step) {
 // The epilogue's lines of C and of the residual, a K loop ahead of their use: rows lie far apart,
 // so that no hardware prefetcher sees them coming. Without this a 64-row block of C that is not in
 // L2 cost 15 % of a 64 x 4096 x 4096 int8 product, and 256 rows of bmm 6 % (bench/NOTES.md). A line
-// that begins before the block's columns came with the block before it.
+// that begins before the block's columns came with the block to the left, or, of a thread's first
+// block, comes with its store.
 void GemmMicrokernel::emit_fetch_rows(size_t base, size_t stride, bool for_write) {
   const int bytes = outputs() * 16 * static_cast<int>(size_of(shape().epilogue.c));
   TakenGp row(gp, "row");

@@ -40,21 +40,6 @@ struct Form {
   bool lists_plain;                 ///< the writer names every module that is not quantized
 };
 
-TestModel compressed_int8() {
-  TestModel m = test::tiny_int8_model();
-  const Json ignore = m.config["quantization_config"]["ignore"];
-  m.config["quantization_config"] = {
-      {"quant_method", "compressed-tensors"},
-      {"format", "int-quantized"},
-      {"ignore", ignore},
-      {"config_groups",
-       {{"group_0",
-         {{"targets", {"Linear"}},
-          {"weights", {{"num_bits", 8}, {"strategy", "channel"}}},
-          {"input_activations", {{"num_bits", 8}, {"strategy", "token"}, {"dynamic", true}}}}}}}};
-  return m;
-}
-
 std::vector<Form> forms() {
   const auto int4 = [](Int4File file, bool symmetric, bool act_order) {
     return tiny_int4_model({file, 8, symmetric, act_order});
@@ -63,7 +48,7 @@ std::vector<Form> forms() {
   return {
       {"plain", test::tiny_model(), ".weight", {}, false},
       {"w8a8_int8", test::tiny_int8_model(), ".weight", {".weight_scale"}, true},
-      {"ct_int8", compressed_int8(), ".weight", {".weight_scale"}, true},
+      {"ct_int8", test::tiny_compressed_int8_model(), ".weight", {".weight_scale"}, true},
       {"gptq", int4(Int4File::kGptq, true, false), ".qweight", gptq, false},
       {"gptq asymmetric", int4(Int4File::kGptq, false, false), ".qweight", zeros, false},
       {"gptq_v2 asymmetric", int4(Int4File::kGptqV2, false, false), ".qweight", zeros, false},
@@ -289,12 +274,12 @@ TEST(LoadingRules, D_Int8) {
                 [](const TestTensor& t) { return t.name.ends_with(".weight_scale"); });
   numbers.config.erase("quantization_config");
   const std::vector<float> expected = logits_of(numbers, kF32);
-  TestModel vectors = compressed_int8();
+  TestModel vectors = test::tiny_compressed_int8_model();
   for (TestTensor& t : vectors.tensors) {
     if (t.name.ends_with(".weight_scale")) t.shape = {t.shape[0]};
   }
   EXPECT_EQ(logits_of(test::tiny_int8_model(), kF32), expected);
-  EXPECT_EQ(logits_of(compressed_int8(), kF32), expected);
+  EXPECT_EQ(logits_of(test::tiny_compressed_int8_model(), kF32), expected);
   EXPECT_EQ(logits_of(vectors, kF32), expected);
 }
 

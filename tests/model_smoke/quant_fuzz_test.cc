@@ -24,20 +24,6 @@ const T& one_of(Rng* rng, const std::vector<T>& list) {
   return list[below(rng, list.size())];
 }
 
-TestModel compressed_int8() {
-  TestModel m = tiny_int8_model();
-  m.config["quantization_config"] = {
-      {"quant_method", "compressed-tensors"},
-      {"format", "int-quantized"},
-      {"ignore", m.config["quantization_config"]["ignore"]},
-      {"config_groups",
-       {{"group_0",
-         {{"targets", {"Linear"}},
-          {"weights", {{"num_bits", 8}, {"strategy", "channel"}}},
-          {"input_activations", {{"num_bits", 8}, {"strategy", "token"}, {"dynamic", true}}}}}}}};
-  return m;
-}
-
 /// FP8 attention, NVFP4 elsewhere.
 TestModel mixed() {
   TestModel m = tiny_float_model({.file = FloatFile::kBothNvfp4,
@@ -77,8 +63,8 @@ TestModel awq_of_modelopt() {
 /// One model of every family.
 const std::vector<TestModel>& families() {
   static const std::vector<TestModel> all = [] {
-    std::vector<TestModel> list = {tiny_model(), tiny_int8_model(), compressed_int8(), mixed(),
-                                   awq_of_modelopt()};
+    std::vector<TestModel> list = {tiny_model(), tiny_int8_model(), tiny_compressed_int8_model(),
+                                   mixed(), awq_of_modelopt()};
     for (const FloatFile file :
          {FloatFile::kFp8Block, FloatFile::kFp8, FloatFile::kCtFp8, FloatFile::kModelOptFp8,
           FloatFile::kModelOptNvfp4, FloatFile::kNestedNvfp4, FloatFile::kBothNvfp4,

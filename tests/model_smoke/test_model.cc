@@ -249,6 +249,21 @@ TestModel tiny_int8_model() {
   return m;
 }
 
+TestModel tiny_compressed_int8_model() {
+  TestModel m = tiny_int8_model();
+  const Json ignore = m.config["quantization_config"]["ignore"];
+  m.config["quantization_config"] = {
+      {"quant_method", "compressed-tensors"},
+      {"format", "int-quantized"},
+      {"ignore", ignore},
+      {"config_groups",
+       {{"group_0",
+         {{"targets", {"Linear"}},
+          {"weights", {{"num_bits", 8}, {"strategy", "channel"}}},
+          {"input_activations", {{"num_bits", 8}, {"strategy", "token"}, {"dynamic", true}}}}}}}};
+  return m;
+}
+
 TestModel with_biases(TestModel model) {
   model.config["attention_bias"] = true;
   std::vector<TestTensor> more;

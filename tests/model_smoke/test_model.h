@@ -52,6 +52,8 @@ struct TestModel {
 TestModel tiny_model();
 /// The same weights as w8a8_int8, lm_head and the two narrow projections plain.
 TestModel tiny_int8_model();
+/// The same as compressed-tensors writes it.
+TestModel tiny_compressed_int8_model();
 
 /// Adds a bias to every projection of the attention layer.
 TestModel with_biases(TestModel model);
